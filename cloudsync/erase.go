@@ -1,6 +1,7 @@
 package cloudsync
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,8 +46,8 @@ func (p *Page) erase(ctx context.Context, commits []commit.ID, values []object.D
 	rep := p.rep.Load()
 	rep.SetErase(replica.Erase{Commits: commits, Values: values})
 	defer rep.SetErase(replica.Erase{})
-	if err := p.cut(ctx); err != nil {
-		return err
+	if done, err := p.cut(ctx); err != nil || !done {
+		return cmp.Or(err, fmt.Errorf("the page has several heads, which have to be merged first: %w", base.ErrConflict))
 	}
 	for _, id := range commits {
 		_, err := p.store.Commit(ctx, id)

@@ -119,7 +119,8 @@ func (p *Page) retain(ctx context.Context, r Retention) error {
 
 // CollectGarbage gives up the commits that the bucket's retention does not keep. It deletes objects
 // of past epochs that the present epoch has not named for 30 days. It cuts the log if there is
-// history to give up, or a pack that nothing needs, or if a cut is due. For a page that is deleted
+// history to give up, or a pack that nothing needs, or if a cut is due. While the log has several
+// heads, for example as no Merge is set, it gives nothing up. For a page that is deleted
 // for all devices, it deletes everything but the epochs, and refuses a retention with ErrDeleted.
 // It syncs the page first. Ages are by the bucket's clock. Errors: as Sync.
 func (p *Page) CollectGarbage(ctx context.Context, o GCOptions) (*GCReport, error) {
@@ -173,7 +174,10 @@ func (p *Page) giveUp(ctx context.Context, o GCOptions, report *GCReport) (err e
 	if report.Cut = due || report.Commits > 0 || p.spare(); err != nil || !report.Cut || o.DryRun {
 		return err
 	}
-	return p.cut(ctx)
+	if report.Cut, err = p.cut(ctx); !report.Cut {
+		report.Commits = 0
+	}
+	return err
 }
 
 // spare reports whether the manifest has a pack that nothing needs, announced so long ago that no

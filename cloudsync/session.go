@@ -393,9 +393,6 @@ func (p *Page) complete(ctx context.Context) error {
 // tidy prunes the commits given up, unless merges need them first.
 func (p *Page) tidy(ctx context.Context) error {
 	rep := p.rep.Load()
-	if folding, err := p.folding(ctx); err != nil || folding || len(rep.State().GiveUp) == 0 {
-		return err
-	}
 	pruned, err := rep.Prune(ctx)
 	if err != nil {
 		return fmt.Errorf("prune what was given up: %w", err)
@@ -420,15 +417,15 @@ func (p *Page) collect(ctx context.Context) error {
 	return nil
 }
 
-// folding reports whether the page has unsynced commits that stand on given-up ones. Nothing is
-// sent until their heads are merged with the log's heads; the page's owner is notified.
-func (p *Page) folding(ctx context.Context) (bool, error) {
-	first, err := p.rep.Load().Folding(ctx)
+// waits reports whether nothing may be sent before the heads are merged, since that takes given-up
+// commits. Then the page's owner is notified.
+func (p *Page) waits(ctx context.Context) (bool, error) {
+	waits, err := p.rep.Load().Waits(ctx)
 	if err != nil {
-		return false, fmt.Errorf("look for the merge that the epoch asks for: %w", err)
+		return false, fmt.Errorf("look for a merge with given-up commits: %w", err)
 	}
-	p.ses.arrived = p.ses.arrived || len(first) > 0
-	return len(first) > 0, nil
+	p.ses.arrived = p.ses.arrived || waits
+	return waits, nil
 }
 
 // tellArrived notifies the page's owner of heads that arrived.

@@ -3,9 +3,11 @@ package cloudsync
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"time"
 
+	"github.com/ledgerd/ledger/cloudsync/replica"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/object"
 )
@@ -29,10 +31,10 @@ func (p *Page) upkeep(ctx context.Context) {
 	if !p.ses.appended || p.until(p.ses.retryAt) > 0 {
 		return // only a device that appends cuts: a device that only reads stays cheap
 	}
-	if st := p.rep.Load().State(); p.several() && st.Entries < 2*cutEntries {
-		return // a cut keeps all heads; soon there is only one
+	one, err := p.oneHead(ctx)
+	if err == nil && one { // else soon there is only one
+		err = p.cutIfDue(ctx)
 	}
-	err := p.cutIfDue(ctx)
 	if err != nil {
 		p.complain(ctx, "the log could not be cut", err)
 		p.ses.retryAt = p.s.o.Clock.Now().Add(cutPause)
@@ -52,15 +54,16 @@ func (p *Page) cutIfDue(ctx context.Context) error {
 	if due, err = p.cutDue(ctx); err != nil || !due {
 		return err
 	}
-	return p.cut(ctx)
+	_, err = p.cut(ctx)
+	return err
 }
 
 // cutDue reports whether the log is long enough for a cut. Each device waits a little longer by its
 // own slack, so that one device is usually first.
 func (p *Page) cutDue(ctx context.Context) (bool, error) {
 	st := p.rep.Load().State()
-	if folding, err := p.folding(ctx); err != nil || folding || p.ses.log.Position().Deleted {
-		return false, err
+	if p.ses.log.Position().Deleted {
+		return false, nil
 	}
 	late := 1 + p.ses.slack/20
 	if st.Entries >= uint64(cutEntries*late) {
@@ -82,6 +85,16 @@ func (p *Page) cutDue(ctx context.Context) (bool, error) {
 	}
 	p.ses.content = content
 	return st.Bytes > bound(), nil
+}
+
+// oneHead reports whether the log has one head, and the heads here can be merged without given-up
+// commits.
+func (p *Page) oneHead(ctx context.Context) (bool, error) {
+	if waits, err := p.waits(ctx); err != nil || waits {
+		return false, err
+	}
+	heads, err := p.rep.Load().HeadsOfLog(ctx)
+	return len(heads) < 2, err
 }
 
 // measure returns the bytes of all keys and values of a tree, without LAZY values.
@@ -114,20 +127,28 @@ func (p *Page) measure(ctx context.Context, d object.Digest) (bytes uint64, err 
 	return bytes, nil
 }
 
-// cut begins an epoch that gives up the commits that retention and an erasure name.
-func (p *Page) cut(ctx context.Context) error {
-	if err := p.s.checkKeys(ctx, proofForWriting); err != nil {
-		return err
+// cut begins an epoch that gives up the commits that retention and an erasure name. It reports
+// false if heads have to be merged first.
+func (p *Page) cut(ctx context.Context) (done bool, err error) {
+	if one, err := p.oneHead(ctx); err != nil || !one {
+		return false, err
 	}
-	if err := p.withLog(ctx, func() error { return p.ses.log.Cut(ctx) }); err != nil {
-		return fmt.Errorf("cut the log: %w", err)
+	if err := p.s.checkKeys(ctx, proofForWriting); err != nil {
+		return false, err
+	}
+	err = p.withLog(ctx, func() error { return p.ses.log.Cut(ctx) })
+	if errors.Is(err, replica.ErrHeads) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("cut the log: %w", err)
 	}
 	p.s.checkpoints.Add(1)
-	return p.tidy(ctx)
+	return true, p.tidy(ctx)
 }
 
-// Checkpoint syncs, then cuts the log. It does not cut a log without entries. Errors: as Sync;
-// those of the store.
+// Checkpoint syncs, then cuts the log. It does not cut a log without entries or with several heads.
+// Errors: as Sync; those of the store.
 func (p *Page) Checkpoint(ctx context.Context) error {
 	if err := p.Sync(ctx); err != nil {
 		return err
@@ -136,7 +157,8 @@ func (p *Page) Checkpoint(ctx context.Context) error {
 		if p.rep.Load().State().Entries == 0 && p.ses.log.Position().Number == 0 {
 			return nil
 		}
-		return p.cut(ctx)
+		_, err := p.cut(ctx)
+		return err
 	})
 }
 

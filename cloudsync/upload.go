@@ -153,7 +153,7 @@ func (p *Page) send(ctx context.Context) (sent int, err error) {
 		return 0, err
 	}
 	for lost := 0; lost < maxOvertaken; {
-		if folding, err := p.folding(ctx); err != nil || folding {
+		if waits, err := p.waits(ctx); err != nil || waits {
 			return sent, err
 		}
 		body, err := p.rep.Load().Next(ctx, func(ctx context.Context, announced *wire.EntryBody) (bool, error) {

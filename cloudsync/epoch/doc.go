@@ -37,19 +37,21 @@
 // recognizes its own entry by the commits in it. After a join, all unsynced commits go up in one
 // entry, with the merges made of them.
 //
-// Turn: begin an epoch. The device uploads the packs of the new manifest, then the checkpoint, and
-// puts a closing entry with the Proposal. A closing entry ends the log and decides nothing. Each
-// device that reads a closing entry looks, and puts the proposal at epochs/{k+1} (Position.Help).
-// The object there decides, so the device looks again and enters the newest epoch. Nothing is given
-// up before that.
+// Turn: begin an epoch. A cut waits until the log has one head. The device uploads the packs of the
+// new manifest, then the checkpoint, and puts a closing entry with the Proposal. A closing entry
+// ends the log and decides nothing. Each device that reads a closing entry looks, and puts the
+// proposal at epochs/{k+1} (Position.Help). The object there decides, so the device looks again and
+// enters the newest epoch. Nothing is given up before that.
 //
 // Join: enter an epoch (Join). One rule holds for each commit of the device. A commit in the
 // checkpoint is synced. A commit that the epoch lists as gone is given up. Any other commit is
 // unsynced. Pending packs and uploaded bodies are dropped and made again. Places outside the
 // manifest are forgotten; a piece that an unsynced commit needs is fetched first.
 //
-// Merge: unsynced commits that stand on given-up ones are merged before anything is sent, since
-// only then their bases are here (Joined.Merging).
+// Merge: given-up commits stay stored while an unsynced commit or a transaction stands on one. If a
+// merge of the heads needs one, they are merged before anything is sent (Joined.Wait). After a cut
+// its head is known to descend from all that it gave up (State.Above); after a renewal with several
+// heads nothing is known, and such a merge may take an older base.
 //
 // Renewal: on evidence that the bucket has lost an object, a device begins an epoch that keeps
 // everything it has. Evidence is: no epoch exists; the newest epoch cannot be joined; an entry is

@@ -8,9 +8,6 @@ type Local struct {
 	View Graph
 	// Memory are all commits that the device ever learned were given up.
 	Memory Set
-	// Top are Joined.Heads when the device entered its epoch, none before. Left are commits that
-	// entries have given up since.
-	Top, Left Set
 }
 
 // Joined is the fate of a device's commits in an epoch.
@@ -23,17 +20,21 @@ type Joined struct {
 	View Graph
 	// Heads are the heads of the log that count as heads on the device.
 	Heads Set
-	// Fold is an unsynced head whose merge with the log may need a given-up commit as its base; 0:
-	// there is none. See Merging.
-	Fold Commit
+	// Graph has all commits of the device and of the log, also given-up ones. The device merges in
+	// it.
+	Graph Graph
+	// Wait says that the heads of the device are merged before it sends anything or begins an
+	// epoch: that takes given-up commits, which other devices may lack.
+	Wait bool
+	// Later are the heads that are merged after the others if Wait holds: no given-up commit that
+	// the device has is known to be below them.
+	Later Set
+	// Keep says that given-up commits stay stored: Wait holds, or may hold after the next entry,
+	// since an unsynced commit stands on a given-up one.
+	Keep bool
 	// Memory replaces that of Local. Send are the commits in Memory that the log does not list.
 	// They go up with Unsynced, so that none of them becomes a head again.
 	Memory, Send Set
-
-	// graph has all commits of the device and of the log. A commit above all of Local.Top descends
-	// from what the epoch gave up. below are the latest of all given-up commits.
-	graph Graph
-	below Set
 }
 
 // Join decides the fate of a device's commits when the device enters an epoch whose checkpoint
@@ -48,98 +49,34 @@ func Join(l Local, s State) Joined {
 	j.GivenUp = rest.And(j.Memory)
 	unsynced := rest.Without(j.Memory)
 	j.Heads = s.Heads().Without(j.Send)
-	top := l.Top.Without(j.Memory)
-	if len(top) == 0 {
-		top = j.Heads
-	}
-	j.graph = l.View.With(s.Kept...).Under(top, l.View.Reduce(s.Gone.Without(l.Left)).Heads())
-	j.below = l.View.Reduce(s.Gone).Heads()
-	for _, n := range j.graph.Reduce(kept.Union(unsynced)) {
+	j.Graph = l.View.With(s.Kept...)
+	for _, n := range j.Graph.Reduce(kept.Union(unsynced)) {
 		if unsynced.Has(n.ID) {
 			j.Unsynced = append(j.Unsynced, n)
 		}
 	}
 	j.View = s.Kept.With(j.Unsynced...)
-	j.Fold = j.fold(s)
+	j.merging()
 	return j
 }
 
-// fold returns Joined.Fold. The checkpoint does not say which of its commits descend from a given-
-// up one. It need not: a device gives a commit up only while it has a head above it. So a commit
-// above all heads of the epoch descends from all gone commits. If a head of the log descends from
-// an unsynced commit, as far as the device can tell, that commit needs no merge: it was in the log
-// before a renewal that lacks it, and is in that head. The heads need not descend from j.Send,
-// which the log does not list. A log head in j.Send stops being a head for every device.
-func (j *Joined) fold(s State) Commit {
-	if len(j.Heads) == 0 {
-		return 0
+// merging sets Wait, Later and Keep.
+func (j *Joined) merging() {
+	view, unsynced := j.View.Set(), j.Unsynced.Set()
+	heads := j.Graph.Heads().And(j.Heads.Union(unsynced))
+	if j.Wait = !j.Graph.Closed(heads).Within(view); j.Wait {
+		j.Later = slices.DeleteFunc(slices.Clone(heads), func(h Commit) bool { return !j.Graph.Ancestors(h).Within(view) })
 	}
-	below := s.Gone.Union(s.Kept.Set())
-	for _, u := range j.graph.Heads().And(j.Unsynced.Set()) {
-		from := j.graph.Ancestors(u)
-		if !j.Heads.Within(from) && !j.graph.highest(from.And(below)).Within(j.View.Set()) {
-			return u
-		}
-	}
-	return 0
+	j.Keep = j.Wait || slices.ContainsFunc(j.Graph, func(n Node) bool { return unsynced.Has(n.ID) && !n.Near.Within(view) })
 }
 
-// Under returns the graph with edges to below from the lowest commits above all of top.
-func (g Graph) Under(top, below Set) Graph {
-	if len(top) == 0 || len(below) == 0 {
-		return g
+// Above returns the state of an epoch whose head has an edge to the latest commits in g that the
+// epoch gave up. The checkpoint does not say which of its commits descend from a given-up one. It
+// need not: a cut begins while the log has one head, and so that head descends from all of them.
+// After a renewal there may be several heads: then the state stays as it is.
+func (s State) Above(g Graph) State {
+	if h := s.Heads(); len(h) == 1 {
+		s.Kept = s.Kept.With(Node{ID: h[0], Near: g.Reduce(s.Gone).Heads()})
 	}
-	g = slices.Clone(g)
-	over := make([]Set, len(g)) // of each commit: those of top that it is or descends from
-	order := g.topDown()
-	slices.Reverse(order)
-	for _, i := range order {
-		lowest := true
-		over[i] = top.And(Set{g[i].ID})
-		for _, p := range g[i].Near {
-			if k, ok := g.Index(p); ok {
-				over[i] = over[i].Union(over[k])
-				lowest = lowest && len(over[k]) < len(top)
-			}
-		}
-		if lowest && len(over[i]) == len(top) {
-			g[i].Near = g[i].Near.Union(below)
-		}
-	}
-	return g
-}
-
-// Merging is the history in which a device merges.
-type Merging struct {
-	// Graph has the nearest ancestors of each commit. They skip given-up commits, as on all
-	// devices, unless a merge needs one as its base.
-	Graph Graph
-	// On is nil without a Fold. Else two merges precede all others. First the heads of the log are
-	// merged into one, also those on which unsynced commits stand: On are these heads, and Top is
-	// 0. Then the result is merged with one unsynced head after the other: with the heads above
-	// the commits of On.
-	On Set
-	// Top is the result. No other commit is known to descend from all given-up ones.
-	Top Commit
-}
-
-// Merging returns the history in which the device merges. stored are the given-up commits that it
-// stores.
-func (j *Joined) Merging(stored Set) Merging {
-	m := Merging{Graph: j.graph.Reduce(j.graph.Set().Without(stored))}
-	if j.Fold == 0 {
-		return m
-	}
-	m.Top = j.Heads[0]
-	if len(j.Heads) > 1 {
-		i := slices.IndexFunc(j.Unsynced, func(n Node) bool { return j.Heads.Within(j.graph.Ancestors(n.ID)) })
-		if i < 0 {
-			m.On, m.Top = j.Heads, 0
-			return m
-		}
-		m.Top = j.Unsynced[i].ID
-	}
-	m.On = SetOf(m.Top, j.Fold)
-	m.Graph = j.graph.With(Node{ID: m.Top, Near: j.below})
-	return m
+	return s
 }

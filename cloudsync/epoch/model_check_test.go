@@ -221,11 +221,11 @@ func (w *world) drive(r *rules, i int) bool {
 	if changed, _ := w.read(r, d); changed {
 		return run()
 	}
-	if w.holeBehind(d) {
+	if w.holeBehind(d) && w.mayCut(r, d) {
 		d.phase, d.kind = writing, epoch.Cut
 		return run()
 	}
-	if w.prune(r, d) || w.merge(r, d) || w.upload(r, d) {
+	if w.prune(r, d) || w.merge(r, d, i%2 == 1) || w.upload(r, d) {
 		return true
 	}
 	return w.append(r, d, i, well)

@@ -28,7 +28,9 @@ type rules struct {
 	oldDir         bool // what a new epoch needs is written into the directory of the one before
 	noAdoption     bool // nothing behind a hole is adopted
 	noErased       bool // a renewal does not ask what other lineages erased
-	ownHeads       bool // folds begin with the heads of the device, and not with those of the log
+	noEdge         bool // the head of an epoch has no edge to what the epoch gave up
+	noLater        bool // all heads are merged in any order
+	anyHeads       bool // a cut begins while the log has several heads
 	keepLong       bool // an uploaded body survives a join
 	namesAll       bool // a renewal from another lineage names packs of its own
 	ownNames       bool // the names in the own epoch decide on deletion
@@ -90,10 +92,11 @@ func (w *world) join(r *rules, d *device, k uint64, x *epoch.Proposal, looked ep
 	}
 	c, _ := w.b.checkpointOf(x)
 	g := w.graph(d)
-	d.near = g.Under(d.top.Without(d.memory), g.Reduce(d.log.Gone.Without(d.left)).Heads())
-	d.top, d.left = nil, nil
+	d.near = g
+	if !r.noEdge {
+		d.near = g.With(c.state.Above(g).Kept...)
+	}
 	j := w.settle(r, d, c.state)
-	d.top = j.Heads
 	d.at, d.manifest = x.At(k, looked), c.state.Packs
 	d.chain = slices.Clone(w.chainOf(x.ID))
 	d.tags = slices.DeleteFunc(slices.Clone(d.tags), func(t epoch.Tag) bool { return !j.View.Set().Has(t.Commit) })
@@ -118,7 +121,7 @@ func (w *world) join(r *rules, d *device, k uint64, x *epoch.Proposal, looked ep
 // settle gives the device the log state s.
 func (w *world) settle(r *rules, d *device, s epoch.State) epoch.Joined {
 	g := w.graph(d)
-	j := r.join(epoch.Local{View: g, Memory: d.memory, Top: d.top, Left: d.left}, w.linkedTo(s, g))
+	j := r.join(epoch.Local{View: g, Memory: d.memory}, w.linkedTo(s, g))
 	d.log, d.unsynced, d.memory, d.send = s, j.Unsynced, j.Memory, j.Send
 	d.old = nil
 	for _, n := range g {
@@ -130,32 +133,29 @@ func (w *world) settle(r *rules, d *device, s epoch.State) epoch.Joined {
 }
 
 // merging is the history in which the device merges.
-func (w *world) merging(r *rules, d *device) epoch.Merging {
+func (w *world) merging(r *rules, d *device) epoch.Joined {
 	g := w.graph(d)
-	j := r.join(epoch.Local{View: g, Memory: d.memory, Top: d.top, Left: d.left}, w.linkedTo(d.log, g))
-	return j.Merging(d.old.Set())
+	return r.join(epoch.Local{View: g, Memory: d.memory}, w.linkedTo(d.log, g))
 }
 
-// prune removes the given-up commits once no merge needs them. The commit of a transaction stays.
+// mayCut reports whether the device may begin a cut.
+func (w *world) mayCut(r *rules, d *device) bool {
+	return (r.anyHeads || len(d.log.Heads()) < 2) && !w.merging(r, d).Wait
+}
+
+// prune removes the given-up commits once no merge needs them. All stay while a transaction stands
+// on one.
 func (w *world) prune(r *rules, d *device) bool {
-	gone := d.old.Set().Without(epoch.Set{d.tx})
-	if len(gone) == 0 || w.merging(r, d).On != nil {
+	gone := d.old.Set()
+	if len(gone) == 0 || gone.Has(d.tx) || w.merging(r, d).Keep {
 		return false
 	}
-	var old, near, unsynced epoch.Graph
 	g := w.graph(d)
-	for _, n := range g.Reduce(g.Set().Without(gone)) {
-		if _, ok := d.old.Index(n.ID); ok {
-			old = append(old, n)
-		}
-		if _, ok := d.unsynced.Index(n.ID); ok {
-			unsynced = append(unsynced, n)
-		}
-		if len(n.Near.And(d.old.Set())) > 0 {
-			near = append(near, n)
-		}
-	}
-	d.old, d.near, d.unsynced = old, near, unsynced
+	d.unsynced = slices.DeleteFunc(g.Reduce(g.Set().Without(gone)), func(n epoch.Node) bool {
+		_, unsynced := d.unsynced.Index(n.ID)
+		return !unsynced
+	})
+	d.old, d.near = nil, nil
 	return true
 }
 
@@ -234,7 +234,6 @@ func (w *world) apply(r *rules, d *device, e *entry) {
 	d.at = d.at.Applied(e.hash)
 	d.chain = append(slices.Clip(d.chain), e.hash)
 	w.checkInLog(d)
-	d.left = d.left.Union(e.body.Gone)
 	w.settle(r, d, epochtest.Apply(d.log, &e.body))
 	d.pending = slices.DeleteFunc(slices.Clone(d.pending), func(id epoch.ID) bool { return slices.Contains(e.body.Packs, id) })
 	d.tags = slices.DeleteFunc(slices.Clone(d.tags), func(t epoch.Tag) bool { return slices.Contains(e.body.Tags, t) })
@@ -261,7 +260,7 @@ func (w *world) toSend(d *device) pieces {
 // is nothing to send, or something to upload before.
 func (w *world) newEntry(r *rules, d *device, who int) (e *entry, ok bool) {
 	b := d.body(r)
-	if b.Empty() || !d.at.Joined() || d.at.Deleted || w.toSend(d) != 0 || w.merging(r, d).On != nil {
+	if b.Empty() || !d.at.Joined() || d.at.Deleted || w.toSend(d) != 0 || w.merging(r, d).Wait {
 		return nil, false
 	}
 	b.Commits = slices.Clone(b.Commits)
@@ -348,14 +347,12 @@ func (w *world) commit(d *device, parents, bases epoch.Set, merge bool, need pie
 }
 
 // mergeWith makes the merge of a and b, or takes it if another device has made it.
-func (w *world) mergeWith(d *device, a, b epoch.Commit, bases epoch.Set) epoch.Commit {
+// g is the history in which d merges.
+func (w *world) mergeWith(d *device, g epoch.Graph, a, b epoch.Commit) epoch.Commit {
 	if w.commits[a-1].ancestors.Has(b) || w.commits[b-1].ancestors.Has(a) {
 		fail("I5: %d and %d are merged, and one is an ancestor of the other", a, b)
 	}
-	parents := epoch.SetOf(a, b)
-	if t := w.trueBases(a, b); !w.faulty && len(w.erased) == 0 && !slices.Equal(t, bases) {
-		fail("I6: %v are merged with bases %v, and not %v", parents, bases, t)
-	}
+	parents, bases := epoch.SetOf(a, b), w.bases(g, a, b)
 	for i := range w.commits {
 		c := &w.commits[i]
 		if !c.merge || !slices.Equal(c.parents, parents) {
@@ -376,23 +373,35 @@ func (w *world) mergeWith(d *device, a, b epoch.Commit, bases epoch.Set) epoch.C
 }
 
 // merge merges two heads. Merges that need given-up commits come first.
-func (w *world) merge(r *rules, d *device) bool {
+func (w *world) merge(r *rules, d *device, last bool) bool {
 	h, m := w.heads(d), w.merging(r, d)
-	switch {
-	case m.On == nil:
-	case m.Top == 0 && !r.ownHeads:
-		for top := m.On[0]; len(m.On) > 1; m.On = m.On[1:] {
-			top = w.mergeWith(d, top, m.On[1], epochtest.Bases(w.view(d), top, m.On[1]))
-		}
-		return true
-	default:
-		h = slices.DeleteFunc(slices.Clone(h), func(c epoch.Commit) bool { return len(m.Graph.Ancestors(c).And(m.On)) == 0 })
+	if !r.noLater {
+		h = h.Without(m.Later)
 	}
 	if len(h) < 2 {
 		return false
 	}
-	w.mergeWith(d, h[0], h[1], epochtest.Bases(m.Graph, h[0], h[1]))
+	other := h[1]
+	if last {
+		other = h[len(h)-1]
+	}
+	w.mergeWith(d, m.Graph, h[0], other)
 	return true
+}
+
+// bases returns the bases of a merge of a and b in g. Several bases are merged into one, so that
+// their bases count too.
+func (w *world) bases(g epoch.Graph, a, b epoch.Commit) epoch.Set {
+	bases := epochtest.Bases(g, a, b)
+	if t := w.trueBases(a, b); !w.faulty && len(w.erased) == 0 && !slices.Equal(t, bases) {
+		fail("I6: %d and %d are merged with bases %v, and not %v", a, b, bases, t)
+	}
+	for i, x := range bases {
+		for _, y := range bases[:i] {
+			w.bases(g, x, y)
+		}
+	}
+	return bases
 }
 
 // trueBases are the latest common ancestors of a and b, also given-up ones.

@@ -118,7 +118,10 @@ func (s *scenario) idleMoves(r *rules, w *world, i int, on func(string, func(*wo
 		return
 	}
 	on("reads", func(w *world, d *device) bool { changed, _ := w.read(r, d); return changed })
-	on("merges", func(w *world, d *device) bool { return w.merge(r, d) })
+	on("merges", func(w *world, d *device) bool { return w.merge(r, d, false) })
+	if len(w.heads(d)) > 2 {
+		on("merges the first and the last", func(w *world, d *device) bool { return w.merge(r, d, true) })
+	}
 	on("prunes", func(w *world, d *device) bool { return w.prune(r, d) })
 	on("uploads", func(w *world, d *device) bool { return w.upload(r, d) })
 	s.commitMoves(w, d, on)
@@ -197,14 +200,14 @@ func appendMoves(r *rules, w *world, d *device, i int, on func(string, func(*wor
 }
 
 func (s *scenario) turnBeginnings(r *rules, w *world, d *device, on func(string, func(*world, *device) bool)) {
-	if w.left.cuts > 0 && !w.damaged(d) && w.merging(r, d).On == nil {
+	if w.left.cuts > 0 && !w.damaged(d) && w.mayCut(r, d) {
 		on("begins a cut", func(w *world, d *device) bool {
 			w.left.cuts--
 			d.phase, d.kind = writing, epoch.Cut
 			return true
 		})
 	}
-	if w.left.erasures > 0 && !w.damaged(d) {
+	if w.left.erasures > 0 && !w.damaged(d) && w.mayCut(r, d) {
 		on("begins to erase", func(w *world, d *device) bool {
 			w.left.erasures--
 			d.phase, d.kind, d.erase = writing, epoch.Cut, true

@@ -222,6 +222,18 @@ func scenarios() []*scenario {
 			cut(w, 1)
 			w.left = budget{commits: 1}
 		}),
+		scene("merge beside a cut", 2, 2, last, func(w *world) {
+			twoHeads(w)
+			a, b := &w.devices[0], &w.devices[1]
+			w.read(honest(), a)
+			w.merge(honest(), b, false)
+			for range 2 {
+				w.commit(a, w.heads(a).Without(epoch.Set{4}), nil, false, 0)
+			}
+			settle(w, 0)
+			cut(w, 0)
+			w.left = budget{commits: 1}
+		}),
 		scene("transaction", 2, 2, last, func(w *world) { w.left = budget{commits: 2, cuts: 1, transactions: 1} }),
 		scene("transaction beside two heads", 2, 2, last, func(w *world) {
 			twoHeads(w)
@@ -236,26 +248,17 @@ func scenarios() []*scenario {
 			cut(w, 0)
 			w.left = budget{commits: 2}
 		}),
-		scene("transaction behind a cut with two heads", 3, 3, last, func(w *world) {
-			a, b, c := &w.devices[0], &w.devices[1], &w.devices[2]
-			b.tx = w.heads(b)[0]
-			for range 2 {
+		scene("transaction on a kept commit behind a cut", 2, 2, epoch.Retention{Last: 2}, func(w *world) {
+			a, b := &w.devices[0], &w.devices[1]
+			w.commit(b, w.heads(b), nil, false, 0)
+			for range 4 {
 				w.commit(a, w.heads(a), nil, false, 0)
 			}
-			settle(w, 0, 2)
-			for _, d := range []*device{a, c} {
-				w.commit(d, w.heads(d), nil, false, 0)
-			}
-			must(w.append(honest(), a, 0, well))
-			w.read(honest(), c)
-			must(w.append(honest(), c, 2, well))
-			w.read(honest(), a)
-			a.phase, a.kind = writing, epoch.Cut
-			for a.phase != idle {
-				w.step(honest(), a, well)
-			}
-			c.on = false
-			w.left = budget{commits: 2}
+			settle(w, 0)
+			cut(w, 0)
+			w.look(honest(), b)
+			b.tx = a.log.Kept[0].ID
+			w.left = budget{commits: 1}
 		}),
 		scene("beside a deletion", 2, 2, epoch.Retention{}, func(w *world) {
 			w.left = budget{commits: 1, cuts: 1, jumps: []epoch.Time{31 * day}}
@@ -288,7 +291,14 @@ func scenarios() []*scenario {
 			w.left = budget{commits: 2, cuts: 2, crashes: 1, flights: 1, faults: 2, clones: 1, jumps: []epoch.Time{31 * day}}
 		}, all...),
 		twice(),
-		rolledToCut(),
+		scene("rolled back to a cut", 3, 2, last, rolledToCut, "entry", "pack", "checkpoint"),
+		scene("rolled back to a cut, an entry lost", 3, 2, last, func(w *world) {
+			rolledToCut(w)
+			d := &w.devices[1]
+			w.commit(d, w.heads(d), nil, false, 0)
+			must(w.append(honest(), d, 1, well))
+			w.b.entries = w.b.entries[:len(w.b.entries)-1]
+		}),
 	}
 }
 
@@ -303,20 +313,18 @@ func twoHeads(w *world) {
 	must(w.append(honest(), &w.devices[1], 1, well))
 }
 
-// rolledToCut is a bucket that went back to the epoch that gave commit 1 up, after the next one had
+// rolledToCut lets the bucket go back to the epoch that gave commit 1 up, after the next one had
 // given up commit 2 too.
-func rolledToCut() *scenario {
-	return scene("rolled back to a cut", 3, 2, last, func(w *world) {
-		cut(w, 0)
-		settle(w, 1)
-		back := w.b.clone()
-		d := &w.devices[0]
-		w.commit(d, w.heads(d), nil, false, 0)
-		settle(w, 0)
-		cut(w, 0)
-		w.b, w.faulty = back, true
-		w.left = budget{commits: 1, faults: 1}
-	}, "entry", "pack", "checkpoint")
+func rolledToCut(w *world) {
+	cut(w, 0)
+	settle(w, 1)
+	back := w.b.clone()
+	d := &w.devices[0]
+	w.commit(d, w.heads(d), nil, false, 0)
+	settle(w, 0)
+	cut(w, 0)
+	w.b, w.faulty = back, true
+	w.left = budget{commits: 1, faults: 1}
 }
 
 // twice is a device that is away while two cuts pass within a month, and refers by place to what

@@ -101,8 +101,6 @@ type device struct {
 	memory   epoch.Set
 	send     epoch.Set
 	old      epoch.Graph  // commits that were given up and are stored
-	top      epoch.Set    // the heads of the epoch
-	left     epoch.Set    // what its entries have given up
 	near     epoch.Graph  // with their nearest ancestors in old
 	tx       epoch.Commit // on which a transaction of the app stands; 0: there is none
 	skew     epoch.Time   // of its clock, on timestamps only
@@ -426,8 +424,6 @@ func (w *world) key() [16]byte {
 		graph(d.log.Kept)
 		graph(d.old)
 		graph(d.near)
-		set(d.top)
-		set(d.left)
 		num(uint64(d.tx))
 		ids(d.log.Packs)
 		ids(d.pending)

@@ -94,28 +94,16 @@ func mutants() []mutant {
 		{"unsynced commits on what is given up are merged with the true base", func(r *rules) {
 			r.join = func(l epoch.Local, s epoch.State) epoch.Joined {
 				j := epoch.Join(l, s)
-				j.Fold = 0
+				j.Wait, j.Keep = false, false
 				return j
 			}
 		}, "unsynced beside a cut"},
-		{"what is above the heads of an epoch descends from all that it gives up", func(r *rules) {
-			r.join = func(l epoch.Local, s epoch.State) epoch.Joined {
-				l.Top = nil
-				return epoch.Join(l, s)
-			}
-		}, "transaction behind a cut"},
-		{"the heads of the log are merged first, also those below unsynced commits", flagged(func(r *rules) *bool { return &r.ownHeads }), "two heads"},
+		{"the head of an epoch descends from all that it gives up", flagged(func(r *rules) *bool { return &r.noEdge }), "transaction behind a cut"},
+		{"heads that may stand on what other epochs gave up are merged later", flagged(func(r *rules) *bool { return &r.noLater }), "transaction on a kept commit behind a cut"},
+		{"a cut begins while the log has one head", flagged(func(r *rules) *bool { return &r.anyHeads }), "transaction beside two heads"},
 		{"a cut keeps the bases of merges", func(r *rules) {
 			r.keep = func(s epoch.State, at epoch.Time, erase epoch.Set) epoch.Set { return s.Heads() }
-		}, "erase"},
-		{"a cut keeps all heads", func(r *rules) {
-			r.keep = func(s epoch.State, at epoch.Time, erase epoch.Set) epoch.Set {
-				if h := s.Heads(); len(h) > 1 {
-					return s.Kept.Closed(h[:1])
-				}
-				return s.Keep(at, erase)
-			}
-		}, "two heads"},
+		}, "transaction beside two heads"},
 		{"a renewal honours erasures of all lineages", flagged(func(r *rules) *bool { return &r.noErased }), "erase, rolled back in the midst"},
 		{"a renewal lists all that was given up before", func(r *rules) {
 			r.renew = func(s epoch.State, id epoch.ID, p epoch.Position, l epoch.Looked, erased, send epoch.Set, packs []epoch.ID) (epoch.Proposal, epoch.State) {
@@ -130,7 +118,7 @@ func mutants() []mutant {
 				next.Gone = s.Gone.Union(erased)
 				return x, next
 			}
-		}, "rolled back to a cut"},
+		}, "rolled back to a cut, an entry lost"},
 		{"a renewal asks again what was erased when there is another epoch", func(r *rules) {
 			r.renew = func(s epoch.State, id epoch.ID, p epoch.Position, l epoch.Looked, erased, send epoch.Set, packs []epoch.ID) (epoch.Proposal, epoch.State) {
 				x, next := renewal(s, id, p, l, erased, send, packs)

@@ -359,30 +359,24 @@ func (d *device) Enter(ctx context.Context, x *pagelog.Epoch, next epoch.Positio
 		return err
 	}
 	l := epoch.Local{View: d.view(), Memory: d.memory}
-	j := epoch.Join(l, s)
+	above := s.Above(l.View)
+	j := epoch.Join(l, above)
 	d.state, d.unsynced, d.memory, d.send = s, j.Unsynced, j.Memory, j.Send
 	d.at, d.base, d.named = next, next.Number, named
-	d.fold(l)
+	d.mergeAtOnce(l, above)
 	return nil
 }
 
-// fold makes the merges that need what is given up.
-func (d *device) fold(l epoch.Local) {
+// mergeAtOnce makes the merges that need what is given up.
+func (d *device) mergeAtOnce(l epoch.Local, s epoch.State) {
 	for {
 		l.View = l.View.With(d.unsynced...)
-		j := epoch.Join(l, d.state)
-		m := j.Merging(j.GivenUp)
-		if m.On == nil {
+		j := epoch.Join(l, s)
+		if !j.Wait {
 			return
 		}
-		h := m.On
-		if m.Top != 0 {
-			h = m.Graph.Heads().Without(j.Memory)
-			h = slices.DeleteFunc(h, func(c epoch.Commit) bool { return len(m.Graph.Ancestors(c).And(m.On)) == 0 })
-		}
-		for top := h[0]; len(h) > 1; h = h[1:] {
-			top = d.commit(epoch.SetOf(top, h[1]), epochtest.Bases(m.Graph.With(d.unsynced...), top, h[1]))
-		}
+		h := j.View.Heads().Without(j.Memory.Union(j.Later))
+		d.commit(epoch.SetOf(h[0], h[1]), epochtest.Bases(j.Graph, h[0], h[1]))
 	}
 }
 

@@ -36,8 +36,9 @@ func (h *logHeads) follow(b *bodyStep) {
 	}
 }
 
-// headsOfLog returns the heads of the log, in the order of commit.Compare.
-func (p *Page) headsOfLog(ctx context.Context) ([]*commit.Commit, error) {
+// HeadsOfLog returns the heads of the log, in the order of commit.Compare. Errors: those of the
+// store.
+func (p *Page) HeadsOfLog(ctx context.Context) ([]*commit.Commit, error) {
 	if !p.heads.known {
 		g, unsynced, err := p.graph(ctx)
 		if err != nil {

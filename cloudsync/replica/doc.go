@@ -41,14 +41,12 @@
 // the history of a checkpoint as commits received ahead (storage.ReceivedCommit). Enter may be
 // repeated after a crash, since the last batch contains the position.
 //
-// # Folds
+// # Given-up commits
 //
-// A device that was away may have unsynced commits that stand on given-up commits. The given-up
-// commits stay until the unsynced heads are merged with the log's: first the heads of the log with
-// each other, then the result with one unsynced head after the other (Folding). The order is not
-// stored, since it follows from the graph: State.Near leads to given-up commits as long as they are
-// here, and a commit above all heads of the epoch (State.Top) descends from all of them. Outgoing
-// data is reduced to what the log keeps. Nothing goes out before the merges.
+// A device that was away may have unsynced commits that stand on given-up commits. These stay
+// stored until all such commits are in the log, as bases of merges: State.Near leads to them as
+// long as they are here. Nothing goes out while a merge of the heads needs one (Waits). Outgoing
+// data is reduced to what the log keeps.
 //
 // Memory is bounded by constants and by 100 bytes for each commit of a checkpoint, except State. Of
 // the module the package imports bucket, checkpoint, epoch, pack, pagelog, progress, seal and wire

@@ -63,10 +63,6 @@ func (p *Page) enter(ctx context.Context, x *pagelog.Epoch, next epoch.Position)
 	if err != nil {
 		return err
 	}
-	// The page leaves an epoch. Commits above the heads of that epoch still descend from its
-	// given-up commits: setNear records it.
-	gone := p.state.Gone.Without(p.state.Send).Without(p.state.Left)
-	view = view.Under(p.state.Top.Without(p.state.Gone), view.Reduce(gone).Heads())
 	s, err := p.begin(ctx) // after view: what the app commits meanwhile does not pass for a part of the log
 	if err != nil {
 		return err
@@ -387,7 +383,7 @@ func (e *entering) settle(ctx context.Context) error {
 	}
 	n.setHeader(e.h)
 	n.Placed = nil
-	n.From, n.Top = e.st.Heads(), e.j.Heads
+	n.From = e.st.Heads()
 	n.Left = nil
 	if e.h != nil { // else see State.Carried
 		n.Retention = e.h.Retention
@@ -435,7 +431,8 @@ func (e *entering) sendAgain(ctx context.Context) error {
 
 // setNear records the nearest ancestors of commits whose parents are not all in the epoch: those
 // that the epoch names, and commits here that the epoch lacks. So a commit that is sent again does
-// not count as a head if a commit of the log stands on it.
+// not count as a head if a commit of the log stands on it. The head of the log stands on what the
+// epoch gave up (epoch.State.Above).
 func (e *entering) setNear(ctx context.Context) (err error) {
 	kept, here := e.st.Kept.Set(), e.view.Set()
 	for _, n := range e.view {
@@ -445,6 +442,12 @@ func (e *entering) setNear(ctx context.Context) (err error) {
 			}
 		} else if down := n.Near.And(here).Without(kept); len(down) > 0 {
 			e.near[n.ID] = e.st.Kept[i].Near.Union(down)
+		}
+	}
+	above := e.st.Above(e.view).Kept
+	for _, h := range e.st.Heads() {
+		if i, _ := above.Index(h); !slices.Equal(above[i].Near, e.st.Kept[i].Near) {
+			e.near[h] = e.near[h].Union(above[i].Near)
 		}
 	}
 	e.near, _, err = e.rejoin(ctx, e.near, func(id commit.ID) bool {

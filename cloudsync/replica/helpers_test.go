@@ -295,12 +295,11 @@ func (d *member) sync(ctx context.Context) error {
 		if _, err := d.log.CatchUp(ctx); err != nil {
 			return err
 		}
-		if ok, err := d.fold(ctx); err != nil {
+		st, err := replica.StandingOf(ctx, d.store)
+		if err != nil {
 			return err
-		} else if ok {
-			continue
 		}
-		if h := d.store.Heads(); len(h) > 1 {
+		if h := st.First(d.store.Heads()); len(h) > 1 {
 			d.merge(h[0], h[1])
 			continue
 		}
@@ -328,19 +327,6 @@ func (d *member) body(ctx context.Context) (*wire.EntryBody, error) {
 		return d.page.Retain(ctx, *r)
 	}
 	return d.page.Next(ctx, d.log.Append)
-}
-
-// fold merges what has to be merged before anything else, and reports whether there was something.
-func (d *member) fold(ctx context.Context) (bool, error) {
-	first, err := d.page.Folding(ctx)
-	if err != nil || len(first) == 0 {
-		return false, err
-	}
-	c := first[0]
-	for _, o := range first[1:] {
-		c = d.merge(c, o)
-	}
-	return true, nil
 }
 
 func short(id commit.ID) (c epoch.Commit) {

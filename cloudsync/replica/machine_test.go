@@ -247,13 +247,11 @@ func (d *device) commit(e edit) *commit.Commit {
 func (d *device) merge() {
 	d.t.Helper()
 	for h := d.s.Heads(); len(h) > 1; h = d.s.Heads() {
-		first, err := d.page.Folding(d.t.Context())
+		st, err := replica.StandingOf(d.t.Context(), d.s)
 		if err != nil {
 			d.t.Fatal(err)
 		}
-		if first != nil {
-			h = first
-		}
+		h = st.First(h)
 		d.commitOn(edit{}, nil, h[0], h[1])
 	}
 }

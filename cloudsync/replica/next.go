@@ -39,7 +39,7 @@ type Append func(context.Context, *wire.EntryBody) (landed bool, err error)
 // packs if they have more than 128 KiB; changes of tags; commits that another lineage gave up. If
 // there are none of these, the body has packs with local pieces of synced commits. Next calls
 // announce with bodies that only announce packs, so that a body has at most some ten packs. It
-// returns nil if there is nothing to send, and while there are folds.
+// returns nil if there is nothing to send, and while the page Waits.
 //
 // It waits for the bucket. After a failure, the packs uploaded so far are recorded and not uploaded
 // again. It holds 300 bytes for each unsynced commit, and little else: the rest streams through
@@ -49,7 +49,7 @@ func (p *Page) Next(ctx context.Context, announce Append) (*wire.EntryBody, erro
 	if !p.state.At.Joined() || p.state.At.Deleted {
 		return nil, nil
 	}
-	if m, err := p.folding(ctx); err != nil || m != nil {
+	if waits, err := p.Waits(ctx); err != nil || waits {
 		return nil, err
 	}
 	if p.out.in != p.state.At.Epoch {
@@ -188,7 +188,7 @@ func (p *Page) newMaker(ctx context.Context) (*maker, error) {
 		m.commits = append(m.commits, c)
 	}
 	m.outside = func(id commit.ID) bool { return unsynced[id] || aside[id] }
-	heads, err := p.headsOfLog(ctx)
+	heads, err := p.HeadsOfLog(ctx)
 	if err != nil {
 		return nil, err
 	}

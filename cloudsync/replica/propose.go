@@ -103,11 +103,14 @@ func (e *proposing) keep(ctx context.Context) error {
 		st.Tags = append(st.Tags, epoch.Tag{Name: t.Name, Commit: short(t.Commit)})
 	}
 	var next epoch.State
-	if e.x.Kind == epoch.Renewal {
+	switch {
+	case e.x.Kind == epoch.Renewal:
 		st.Gone = p.state.Gone.Without(p.state.Send)
 		next = st.Renewal(e.x.Erased, p.state.Send, nil)
 		e.given = next.Gone
-	} else {
+	case len(st.Heads()) > 1:
+		return ErrHeads
+	default:
 		erase := setOf(p.erase.Commits).Without(st.Heads())
 		next = st.Reduced(st.Keep(p.state.EntryTime, erase), nil)
 		e.x.Erased = erase

@@ -2,6 +2,7 @@ package replica
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 
@@ -35,11 +36,15 @@ type Options struct {
 	// Again reports whether a value that a commit puts under a key goes up whole, even if the
 	// bucket has the value or parts of it; nil: for no key.
 	Again func(key []byte) bool
-	// InUse returns commits that must not be pruned yet; nil: none.
+	// InUse returns the commits on which transactions and snapshots stand; nil: none. While one of
+	// them is given up, no commit is pruned.
 	InUse func() []commit.ID
 	// Up and Down count values that go up and come down; nil: none.
 	Up, Down *progress.Tracker
 }
+
+// ErrHeads is the error of a cut while the log has several heads: they are merged first.
+var ErrHeads = errors.New("the log has several heads")
 
 // Page implements pagelog.Page for a page of a device. See the package's comment.
 type Page struct {

@@ -3,6 +3,7 @@ package replica
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/ledgerd/ledger/cloudsync/epoch"
 	"github.com/ledgerd/ledger/cloudsync/seal"
@@ -25,7 +26,7 @@ type Standing struct {
 	// this one.
 	Retention wire.Retention
 	near      map[epoch.Commit]epoch.Set
-	folds     *epoch.Merging // nil: there are none
+	later     epoch.Set
 }
 
 // StandingOf reads the Standing of a store. Errors: *base.CorruptError for a bad row; those of the
@@ -53,29 +54,22 @@ func StandingOf(ctx context.Context, store *storage.Store) (*Standing, error) {
 	if p.state, err = loadState(ctx, store, s.Bucket); err != nil {
 		return nil, err
 	}
-	m, err := p.merging(ctx)
+	j, err := p.merging(ctx)
 	if err != nil {
 		return nil, err
 	}
 	st.near = map[epoch.Commit]epoch.Set{}
-	for _, n := range m.Graph {
+	for _, n := range j.Graph {
 		st.near[n.ID] = n.Near
 	}
-	if m.On != nil {
-		st.folds = m
-	}
+	st.later = j.Later
 	return st, nil
 }
 
-// First returns the commits that are merged into one before all other merges, since an epoch has
-// given up commits on which unsynced heads stand. These may be heads of the log on which unsynced
-// commits stand already. Without folds it returns heads. It keeps no slice. Errors are those of the
-// store.
-func (s *Standing) First(ctx context.Context, store *storage.Store, heads []*commit.Commit) ([]*commit.Commit, error) {
-	if s.folds == nil {
-		return heads, nil
-	}
-	return first(ctx, s.folds, store, heads)
+// First returns those of the heads that are merged before all others. All of them were durable
+// before StandingOf.
+func (s *Standing) First(heads []*commit.Commit) []*commit.Commit {
+	return slices.DeleteFunc(slices.Clone(heads), func(h *commit.Commit) bool { return s.later.Has(short(h.ID)) })
 }
 
 // Near returns the nearest ancestors of a commit with a given-up parent, for finding the base of a

@@ -50,8 +50,6 @@ type State struct {
 	// From are the heads of the epoch's checkpoint: later commits were added by entries. Left are
 	// commits that entries of the epoch give up.
 	From, Left epoch.Set
-	// Top are the heads of the epoch that counted as heads here: see epoch.Local.
-	Top epoch.Set
 	// Missing are pieces that the log lists as missing, and that are not here.
 	Missing map[object.Digest]bool
 	// Devices are those that have put commits into the log.
@@ -104,7 +102,6 @@ const (
 	rowMissing   = "missing"
 	rowFrom      = "from"
 	rowLeft      = "left"
-	rowTop       = "top"
 )
 
 // maxRowBytes is the greatest part of a value in one row.
@@ -261,7 +258,7 @@ func (s *State) parts() map[string]any {
 	return map[string]any{
 		rowPosition: &s.standing, rowHeader: &s.Header, rowManifest: &s.Manifest, rowRetention: &s.Retention, rowNear: &s.Near, rowGone: &s.Gone, rowSend: &s.Send,
 		rowGiveUp: &s.GiveUp, rowPlaced: &s.Placed, rowPending: &s.Pending, rowMissing: &s.Missing, rowFrom: &s.From,
-		rowLeft: &s.Left, rowTop: &s.Top, rowDevices: &s.Devices,
+		rowLeft: &s.Left, rowDevices: &s.Devices,
 	}
 }
 
@@ -280,7 +277,7 @@ func (s *State) rows(other *State) map[string]reflect.Value {
 }
 
 // rowVersion is the version of all rows, in their first byte.
-const rowVersion = 7
+const rowVersion = 8
 
 // encode returns the value of a row, nil for an empty part.
 func encode(part reflect.Value) []byte {

@@ -34,7 +34,7 @@ func fullState() *State {
 		Near: map[epoch.Commit]epoch.Set{1: {2, 3}, 1 << 63: nil}, Gone: epoch.Set{1, 2, 1 << 60}, Send: epoch.Set{1, 1 << 60}, GiveUp: []commit.ID{{1}, {2}},
 		Placed:  map[epoch.Commit]Placed{4: {Base: commit.ID{1}, Diff: wire.Place{Offset: 7}}},
 		Pending: Pending{Packs: packs, Sent: []epoch.ID{{8}}}, Missing: map[object.Digest]bool{{1}: true, {2}: true},
-		From: epoch.Set{5}, Left: epoch.Set{6}, Top: epoch.Set{7},
+		From: epoch.Set{5}, Left: epoch.Set{6},
 		Devices: map[seal.ID]Known{{1}: {Name: "phone", Last: 9}},
 	}
 }

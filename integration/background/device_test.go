@@ -345,10 +345,7 @@ func (p *page) mergeOnce(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	heads, err := cloud.First(ctx, p.store, p.store.ChainedHeads())
-	if err != nil {
-		return err
-	}
+	heads := cloud.First(p.store.ChainedHeads())
 	j := p.store.NewJournal()
 	defer j.Rollback()
 	env := &merge.Env{

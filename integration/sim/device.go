@@ -211,8 +211,7 @@ func (d *device) entry(ctx context.Context, j *storage.Journal, key, v string) (
 	return e, err
 }
 
-// merge merges heads as a page store does, and repeats the merge for each lost tree found. If the
-// epoch requires one merge before all others, it makes only that merge.
+// merge merges heads as a page store does, and repeats the merge for each lost tree found.
 func (d *device) merge(ctx context.Context, heads []*node) error {
 	heads, err := d.first(ctx, heads)
 	if err != nil || len(heads) < 2 {
@@ -238,10 +237,7 @@ func (d *device) first(ctx context.Context, heads []*node) (now []*node, err err
 	for _, h := range heads {
 		commits = append(commits, h.c)
 	}
-	if commits, err = cloud.First(ctx, d.s, commits); err != nil {
-		return nil, err
-	}
-	for _, c := range commits {
+	for _, c := range cloud.First(commits) {
 		now = append(now, d.w.graph.byID[c.ID])
 	}
 	return now, nil

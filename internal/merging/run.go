@@ -141,15 +141,12 @@ func (r *run) rollback() {
 	}
 }
 
-// take takes the heads to merge. When the bucket has begun an epoch without commits on which local
-// heads stand, it takes the heads of the epoch's log first.
+// take takes the heads to merge, and the record of the bucket that leads to their bases.
 func (r *run) take(ctx context.Context, heads []*commit.Commit) (err error) {
 	if r.cloud, err = cloudsync.StandingOf(ctx, r.m.store()); err != nil {
 		return fmt.Errorf("merge: %w", err)
 	}
-	if r.heads, err = r.cloud.First(ctx, r.m.store(), heads); err != nil {
-		return fmt.Errorf("merge: %w", err)
-	}
+	r.heads = r.cloud.First(heads)
 	return nil
 }
 
@@ -217,11 +214,7 @@ func (r *run) submit(ctx context.Context) (pending *storage.Pending, err error) 
 		return nil, err
 	}
 	defer unlock()
-	moved, err := r.moved(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if moved {
+	if r.moved() {
 		if len(store.ChainedHeads()) == 1 {
 			return nil, nil
 		}
@@ -252,25 +245,22 @@ func (r *run) submit(ctx context.Context) (pending *storage.Pending, err error) 
 }
 
 // moved reports whether the heads differ from the merged ones. The caller holds the write turn.
-func (r *run) moved(ctx context.Context) (bool, error) {
-	heads, err := r.cloud.First(ctx, r.m.store(), r.m.store().ChainedHeads())
-	if err != nil {
-		return false, fmt.Errorf("merge: %w", err)
-	}
-	return !slices.EqualFunc(heads, r.heads, func(a, b *commit.Commit) bool { return a.ID == b.ID }), nil
+func (r *run) moved() bool {
+	return !slices.EqualFunc(r.cloud.First(r.m.store().ChainedHeads()), r.heads, func(a, b *commit.Commit) bool { return a.ID == b.ID })
 }
 
 // again merges the heads again while no writer can commit.
 func (r *run) again(ctx context.Context) error {
 	r.begin()
 	r.inTurn = true
-	if err := r.take(ctx, r.m.store().ChainedHeads()); err != nil {
-		return err
-	}
-	for _, h := range r.heads {
+	heads := r.m.store().ChainedHeads()
+	for _, h := range heads {
 		if err := r.m.store().WaitDurable(h); err != nil {
 			return err
 		}
+	}
+	if err := r.take(ctx, heads); err != nil {
+		return err
 	}
 	return r.compute(ctx)
 }

@@ -3,9 +3,9 @@ package replica
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"reflect"
+	"slices"
 
 	"github.com/ledgerd/ledger/cloudsync/epoch"
 	"github.com/ledgerd/ledger/cloudsync/seal"
@@ -15,92 +15,38 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// merging returns the history for merges while storage still has commits that were given up.
-func (p *Page) merging(ctx context.Context) (*epoch.Merging, error) {
+// merging returns what package epoch says of merges while storage has given-up commits; nil: it has
+// none.
+func (p *Page) merging(ctx context.Context) (*epoch.Joined, error) {
+	if len(p.state.GiveUp) == 0 {
+		return nil, nil
+	}
 	g, unsynced, err := p.graph(ctx)
 	if err != nil {
 		return nil, err
 	}
 	st := p.logState(g, unsynced, wire.Retention{})
 	st.Gone = p.state.Gone.Without(p.state.Send)
-	j := epoch.Join(epoch.Local{View: g, Memory: p.state.Gone, Top: p.state.Top, Left: p.state.Left}, st)
-	m := j.Merging(setOf(p.state.GiveUp))
-	return &m, nil
+	j := epoch.Join(epoch.Local{View: g, Memory: p.state.Gone}, st)
+	return &j, nil
 }
 
-// folding returns the history for merges while there are folds, else nil.
-func (p *Page) folding(ctx context.Context) (*epoch.Merging, error) {
-	if len(p.state.GiveUp) == 0 {
-		return nil, nil
-	}
-	m, err := p.merging(ctx)
-	if err != nil || m.On == nil {
-		return nil, err
-	}
-	return m, nil
-}
-
-// first returns the commits that have to be merged into one before all other merges: the heads of
-// the log, also those on which unsynced commits stand, or the heads above m.On.
-func first(ctx context.Context, m *epoch.Merging, store *storage.Store, heads []*commit.Commit) (first []*commit.Commit, err error) {
-	if m.Top == 0 {
-		p := &Page{o: Options{Store: store}}
-		return p.load(ctx, m.On)
-	}
-	for _, h := range heads {
-		var known []epoch.Commit // commits of the history on which the head stands
-		for queue := []*commit.Commit{h}; len(queue) > 0; queue = queue[1:] {
-			c := queue[0]
-			if _, ok := m.Graph.Index(short(c.ID)); ok {
-				known = append(known, short(c.ID))
-				continue
-			}
-			for _, id := range c.Parents { // the head is newer
-				parent, err := store.Commit(ctx, id)
-				if err != nil && !isPruned(err) {
-					return nil, fmt.Errorf("look for what is merged first: %w", err)
-				}
-				if err == nil {
-					queue = append(queue, parent)
-				}
-			}
-		}
-		if len(m.Graph.Ancestors(known...).And(m.On)) > 0 {
-			first = append(first, h)
-		}
-	}
-	return first, nil
-}
-
-// Folding returns the commits that have to be merged into one, as on all devices, before anything
-// else is merged or sent; nil if there are none. See Standing.First.
-func (p *Page) Folding(ctx context.Context) ([]*commit.Commit, error) {
-	m, err := p.folding(ctx)
-	if err != nil || m == nil {
-		return nil, err
-	}
-	return first(ctx, m, p.o.Store, p.o.Store.Heads())
+// Waits reports whether the heads have to be merged before anything is sent: see epoch.Joined.
+func (p *Page) Waits(ctx context.Context) (bool, error) {
+	j, err := p.merging(ctx)
+	return j != nil && j.Wait, err
 }
 
 // Prune removes the commits of State.GiveUp that nothing needs from storage, and returns their
-// number. It removes none while unsynced heads stand on them and are not merged with the log.
+// number. It removes none while merges may need them (epoch.Joined), or while Options.InUse returns
+// one of them: a transaction may yet put a commit on it.
 func (p *Page) Prune(ctx context.Context) (pruned int, err error) {
-	if m, err := p.folding(ctx); err != nil || m != nil {
+	if j, err := p.merging(ctx); err != nil || j == nil || j.Keep {
 		return 0, err
 	}
-	used := map[commit.ID]bool{}
-	if p.o.InUse != nil {
-		for _, id := range p.o.InUse() {
-			used[id] = true
-		}
-	}
-	var left, ids []commit.ID
-	for _, id := range p.state.GiveUp {
-		if used[id] {
-			left = append(left, id)
-		} else {
-			ids = append(ids, id)
-		}
+	ids := p.state.GiveUp
+	if p.o.InUse != nil && slices.ContainsFunc(p.o.InUse(), func(id commit.ID) bool { return slices.Contains(ids, id) }) {
+		return 0, nil
 	}
 	g, _, err := p.graph(ctx)
 	if err != nil {
@@ -117,7 +63,7 @@ func (p *Page) Prune(ctx context.Context) (pruned int, err error) {
 	// Commits kept because they are in use stay ancestors of their descendants.
 	gone := setOf(ids).Without(setOf(kept))
 	n := p.state.Next()
-	n.GiveUp = append(left, kept...)
+	n.GiveUp = kept
 	n.Near = nearWithout(g, gone, n.Near)
 	b := &storage.SyncBatch{}
 	for _, c := range gone {
