@@ -10,12 +10,13 @@ import (
 	"github.com/ledgerd/ledger/internal/merging"
 	"github.com/ledgerd/ledger/internal/presence"
 	"github.com/ledgerd/ledger/internal/reclaim"
+	"github.com/ledgerd/ledger/internal/turn"
 	"github.com/ledgerd/ledger/storage"
 )
 
 // openStore opens the store of a page.
 func (r *Repository) openStore(ctx context.Context, key pageKey, name string) (*pageStore, error) {
-	s := &pageStore{repo: r, key: key, name: name, useTurn: make(chan struct{}, 1)}
+	s := &pageStore{repo: r, key: key, name: name, useTurn: turn.New()}
 	var err error
 	if s.store, err = storage.Open(ctx, r.storageOptions(key)); err != nil {
 		s.note(err)

@@ -11,6 +11,7 @@ import (
 	"github.com/ledgerd/ledger/internal/presence"
 	"github.com/ledgerd/ledger/internal/reclaim"
 	"github.com/ledgerd/ledger/internal/session"
+	"github.com/ledgerd/ledger/internal/turn"
 	"github.com/ledgerd/ledger/storage"
 	"github.com/ledgerd/ledger/storage/index"
 )
@@ -30,7 +31,7 @@ type pageStore struct {
 
 	cloud *cloudlink.Page
 
-	useTurn chan struct{} // holds one token: serializes noteUse
+	useTurn turn.Lock // serializes noteUse
 }
 
 // openPages are the pages of a repository, with the stores and handles of open ones.
@@ -44,8 +45,8 @@ func (s *pageStore) newHandle(kind presence.Kind) *Page {
 // noteUse records in the page usage whether the app has the page open. Handles of the repository's
 // own work, such as Status and Sync, do not count.
 func (s *pageStore) noteUse() error {
-	s.useTurn <- struct{}{} // held for one write at most
-	defer func() { <-s.useTurn }()
+	s.useTurn.Wait() // held for one write at most
+	defer s.useTurn.Give()
 	r := s.repo
 	if r.pages.UseOf(s.key) == presence.ForUse {
 		return r.usage.MarkOpened(s.key)

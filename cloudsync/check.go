@@ -137,7 +137,7 @@ func (c *checkRun) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer p.turn.give()
+	defer p.turn.Give()
 	if err := p.begin(held); err != nil {
 		return err
 	}

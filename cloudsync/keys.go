@@ -32,10 +32,10 @@ func (s *Syncer) Keyring() *seal.Keyring { return s.sealer.Keyring() }
 
 // checkKeys is CheckKeys, unless the last check is younger than most (I2).
 func (s *Syncer) checkKeys(ctx context.Context, most time.Duration) error {
-	if err := s.keysTurn.take(ctx); err != nil {
-		return err
+	if s.keysTurn.Take(ctx) != nil {
+		return context.Cause(ctx)
 	}
-	defer s.keysTurn.give()
+	defer s.keysTurn.Give()
 	now := s.o.Clock.Now()
 	if age := now.Sub(s.keysSeen); !s.keysSeen.IsZero() && age >= 0 && age < most {
 		return nil
@@ -125,10 +125,10 @@ const maxKeyTries = 16
 // keyring at the same time. Errors: as CheckKeys, those of change and of seal.Keyring.Next,
 // bucket.ErrExists if others were faster again and again.
 func (s *Syncer) ChangeKeys(ctx context.Context, change func(*seal.Keyring) (seal.Change, error)) error {
-	if err := s.keysTurn.take(ctx); err != nil {
-		return err
+	if s.keysTurn.Take(ctx) != nil {
+		return context.Cause(ctx)
 	}
-	defer s.keysTurn.give()
+	defer s.keysTurn.Give()
 	return s.outward(s.changeKeys(ctx, change))
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/turn"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage"
 )
@@ -61,8 +62,8 @@ type Page struct {
 	cancel context.CancelCauseFunc
 	calls  sync.WaitGroup // of the background and of calls; Add only under mu while not closing
 	poke   chan struct{}  // wakes the background
-	turn   turn           // I1: held while syncing
-	leader turn           // held by the call of Sync that does the work
+	turn   turn.Lock      // I1: held while syncing
+	leader turn.Lock      // held by the call of Sync that does the work
 	ended  barrier        // the last barrier that its caller's context did not end; guarded by leader
 	begun  atomic.Uint64  // the number of barriers begun
 	ses    session        // guarded by turn
@@ -98,7 +99,7 @@ type barrier struct {
 // Syncer the returned page is closed.
 func (s *Syncer) OpenPage(o PageOptions) *Page {
 	p := &Page{s: s, o: o, store: o.Store, names: wire.NamesOf(s.o.Keyring, o.Ledger, o.Store.Page()),
-		poke: make(chan struct{}, 1), turn: newTurn(), leader: newTurn(), moved: make(chan struct{}),
+		poke: make(chan struct{}, 1), turn: turn.New(), leader: turn.New(), moved: make(chan struct{}),
 		wantUpload: true, interval: s.o.MinPoll}
 	p.up.progress = progress.New(func() { p.begins(&p.up) }, s.notify)
 	p.down.progress = progress.New(func() { p.begins(&p.down) }, s.notify)
@@ -217,8 +218,8 @@ func (p *Page) lock(ctx context.Context, most time.Duration) (context.Context, e
 		waiting, stop = context.WithTimeoutCause(ctx, most, errBusy)
 	}
 	defer stop()
-	if err := p.turn.take(waiting); err != nil {
-		return nil, err
+	if p.turn.Take(waiting) != nil {
+		return nil, context.Cause(waiting)
 	}
 	return context.WithValue(ctx, holder{}, p), nil
 }
@@ -232,10 +233,10 @@ func (p *Page) lock(ctx context.Context, most time.Duration) (context.Context, e
 func (p *Page) Sync(ctx context.Context) error {
 	return p.call(ctx, "sync", func(ctx context.Context) error {
 		seen := p.begun.Load()
-		if err := p.leader.take(ctx); err != nil {
-			return err
+		if p.leader.Take(ctx) != nil {
+			return context.Cause(ctx)
 		}
-		defer p.leader.give()
+		defer p.leader.Give()
 		if p.ended.number > seen {
 			return p.ended.err
 		}
@@ -369,7 +370,7 @@ func (p *Page) withTurn(ctx context.Context, most time.Duration, what string, fn
 		if err != nil {
 			return err
 		}
-		defer p.turn.give()
+		defer p.turn.Give()
 		if err := p.begin(ctx); err != nil {
 			return err
 		}

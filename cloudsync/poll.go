@@ -131,7 +131,7 @@ func (p *Page) round(ctx context.Context, poll, send bool) error {
 	if err != nil {
 		return err
 	}
-	defer p.turn.give()
+	defer p.turn.Give()
 	if err := p.ready(ctx); err != nil {
 		return err
 	}

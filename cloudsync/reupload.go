@@ -36,7 +36,7 @@ func (p *Page) reupload(ctx context.Context, drop func(ctx context.Context) erro
 		return err
 	}
 	if err := p.startOver(held, drop); err != nil {
-		p.turn.give()
+		p.turn.Give()
 		return err
 	}
 	return p.barrier(ctx, held)

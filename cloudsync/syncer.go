@@ -18,6 +18,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/clock"
+	"github.com/ledgerd/ledger/internal/turn"
 )
 
 // Options configure a Syncer.
@@ -91,7 +92,7 @@ type Syncer struct {
 
 	retries, entries, applied, checkpoints atomic.Int64
 
-	keysTurn turn      // held while the caller looks for rings or puts one
+	keysTurn turn.Lock // held while the caller looks for rings or puts one
 	keysSeen time.Time // when the newest ring was last verified to be the known one; guarded by keysTurn
 
 	mu        sync.Mutex
@@ -107,7 +108,7 @@ type Syncer struct {
 func New(o Options) *Syncer {
 	o = o.withDefaults()
 	s := &Syncer{o: o, sealer: seal.NewSealer(o.Keyring, o.Random), pages: map[*Page]bool{}, changed: make(chan struct{}),
-		keysTurn: newTurn(), announced: map[string]wire.Announcement{}}
+		keysTurn: turn.New(), announced: map[string]wire.Announcement{}}
 	if !o.Key.IsZero() {
 		s.sealer.SignAs(o.Key)
 	}

@@ -24,7 +24,7 @@ const (
 // barrier does not hold the turn while heads are merged.
 func (p *Page) barrier(ctx, held context.Context) error {
 	proved, err := p.reach(held)
-	p.turn.give()
+	p.turn.Give()
 	var mergeErr error
 	for range maxMerges {
 		if err != nil {
@@ -37,7 +37,7 @@ func (p *Page) barrier(ctx, held context.Context) error {
 			return err
 		}
 		err = p.push(held, proved)
-		p.turn.give()
+		p.turn.Give()
 		if proved = true; mergeErr != nil || !p.several() {
 			break
 		}

@@ -147,8 +147,8 @@ func (c *checker) run() error {
 	}
 	c.build = newRebuilder(s, c.fresh, &st)
 	c.heads = s.Heads()
-	s.foldTurn.lock() // no fold runs while rows are compared
-	defer s.foldTurn.release()
+	s.foldTurn.Wait() // no fold runs while rows are compared
+	defer s.foldTurn.Give()
 	reflected := s.state.position.Number
 	compared := false
 	compare := func() error {

@@ -124,10 +124,10 @@ func (c *Collector) stepAndFold(ctx context.Context) (more bool, err error) {
 	if err := s.Fold(ctx); err != nil {
 		return true, err
 	}
-	if err := s.foldTurn.take(ctx); err != nil {
+	if err := s.foldTurn.Take(ctx); err != nil {
 		return true, err
 	}
-	defer s.foldTurn.release()
+	defer s.foldTurn.Give()
 	if made := s.indexes.Load(); made != c.indexes { // the numbers have changed
 		*c = Collector{s: s, o: c.o, stats: c.stats, indexes: made}
 	}

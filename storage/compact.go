@@ -342,10 +342,10 @@ func (c *compaction) step(ctx context.Context) error {
 		c.r.Freed += dead
 		return nil
 	}
-	if err := s.foldTurn.take(ctx); err != nil {
+	if err := s.foldTurn.Take(ctx); err != nil {
 		return err
 	}
-	defer s.foldTurn.release()
+	defer s.foldTurn.Give()
 	if err := s.writable(); err != nil {
 		return err
 	}
@@ -510,10 +510,10 @@ func (u *use) addDependents(tx index.Tx, base uint64) error {
 }
 
 func (c *compaction) examineInTurn(ctx context.Context, t *segmentCandidate) error {
-	if err := c.s.foldTurn.take(ctx); err != nil {
+	if err := c.s.foldTurn.Take(ctx); err != nil {
 		return err
 	}
-	defer c.s.foldTurn.release()
+	defer c.s.foldTurn.Give()
 	_, err := c.examine(ctx, t)
 	return err
 }
@@ -562,11 +562,11 @@ func (c *compaction) examine(ctx context.Context, t *segmentCandidate) (parts []
 
 // finishOpen makes later appends begin a new segment.
 func (s *Store) finishOpen(ctx context.Context) error {
-	if err := s.appendTurn.take(ctx); err != nil {
+	if err := s.appendTurn.Take(ctx); err != nil {
 		return err
 	}
 	err := s.log.Main().Finish()
-	s.appendTurn.release()
+	s.appendTurn.Give()
 	if err != nil {
 		return err
 	}

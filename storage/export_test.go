@@ -15,19 +15,19 @@ import (
 
 // SetFoldTxRows makes folds write so many rows in one transaction.
 func SetFoldTxRows(s *Store, n int) {
-	s.foldTurn.lock()
+	s.foldTurn.Wait()
 	s.foldTxRows = n
-	s.foldTurn.release()
+	s.foldTurn.Give()
 }
 
 // HookIndex calls before ahead of every transaction that changes the index, which fails with the
 // error that before returns, and after behind each that was done. Either may be nil.
 func HookIndex(s *Store, before func() error, after func()) {
-	s.foldTurn.lock()
+	s.foldTurn.Wait()
 	s.indexMu.Lock()
 	s.index = hookedIndex{s.index, before, after}
 	s.indexMu.Unlock()
-	s.foldTurn.release()
+	s.foldTurn.Give()
 }
 
 type hookedIndex struct {
@@ -93,11 +93,11 @@ func SetIndexVersion(db index.DB, version byte) error {
 // BoundReads ends the test process with a panic when the index is asked for more rows than that, by
 // whatever goes on for ever.
 func BoundReads(s *Store, most int) {
-	s.foldTurn.lock()
+	s.foldTurn.Wait()
 	s.indexMu.Lock()
 	s.index = countedIndex{s.index, &atomic.Int64{}, int64(most)}
 	s.indexMu.Unlock()
-	s.foldTurn.release()
+	s.foldTurn.Give()
 }
 
 type countedIndex struct {

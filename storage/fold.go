@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/turn"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage/index"
 	"github.com/ledgerd/ledger/storage/segment"
@@ -21,7 +22,7 @@ const foldTxRows = 4096
 
 // folding is the state of the index against the log.
 type folding struct {
-	foldTurn   token
+	foldTurn   turn.Lock
 	state      state            // guarded by foldTurn
 	tried      segment.Position // guarded by foldTurn; target of the last fold: the index may hold rows of it
 	freed      []uint64         // guarded by foldTurn; destinations that deletions freed, for the collector
@@ -31,7 +32,7 @@ type folding struct {
 }
 
 func newFolding() folding {
-	return folding{foldTurn: newToken(), foldTxRows: foldTxRows, foldWanted: make(chan struct{}, 1)}
+	return folding{foldTurn: turn.New(), foldTxRows: foldTxRows, foldWanted: make(chan struct{}, 1)}
 }
 
 // Fold brings the index up to date with what is durable. It waits for the disk. Errors match
@@ -47,10 +48,10 @@ func (s *Store) foldWhile(ctx context.Context, worth func() bool) error {
 	if !s.foldable() {
 		return fmt.Errorf("fold: %w", base.ErrReadOnly)
 	}
-	if err := s.foldTurn.take(ctx); err != nil {
+	if err := s.foldTurn.Take(ctx); err != nil {
 		return fmt.Errorf("wait for a fold: %w", err)
 	}
-	defer s.foldTurn.release()
+	defer s.foldTurn.Give()
 	for {
 		more, err := s.foldSome(ctx, s.foldLimit())
 		if err != nil && errors.Is(err, base.ErrCorrupt) && s.reindexInTurn(ctx, err.Error()) {

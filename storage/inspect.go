@@ -72,8 +72,8 @@ func (s *Store) readyRows(ctx context.Context) error {
 	if rows, _ := s.over.pending(); rows == 0 {
 		return nil
 	}
-	s.foldTurn.lock()
-	defer s.foldTurn.release()
+	s.foldTurn.Wait()
+	defer s.foldTurn.Give()
 	s.indexMu.Lock()
 	err := s.rebuild(ctx, s.recovery.IndexRebuilt, s.state.position.Number)
 	s.indexMu.Unlock()

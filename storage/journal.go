@@ -598,9 +598,9 @@ func (j *Journal) Rollback() {
 	if len(j.spans) > 0 {
 		j.s.counters.wastes.Add(1)
 	}
-	if j.err != nil && j.s.appendTurn.try() {
+	if j.err != nil && j.s.appendTurn.Try() {
 		j.s.takeBack(j)
-		j.s.appendTurn.release()
+		j.s.appendTurn.Give()
 	}
 	j.s.mu.Lock()
 	defer j.s.mu.Unlock()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/turn"
 	"github.com/ledgerd/ledger/storage/index"
 	"github.com/ledgerd/ledger/storage/segment"
 )
@@ -39,7 +40,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	}
 	s := &Store{
 		o: o, cache: o.Cache, cacheSalt: newSalt(), folding: newFolding(),
-		committing: committing{turn: newToken(), joined: make(chan struct{}, 1), appendTurn: newToken(), unsettled: map[commit.ID]*group{}, appenders: map[*appender]uint64{}},
+		committing: committing{turn: turn.New(), joined: make(chan struct{}, 1), appendTurn: turn.New(), unsettled: map[commit.ID]*group{}, appenders: map[*appender]uint64{}},
 		journaling: journaling{journals: map[*Journal]struct{}{}}, pruning: pruning{pins: map[commit.ID]int{}},
 		lifetime: lifetime{released: make(chan struct{})},
 	}
@@ -335,8 +336,8 @@ func (s *Store) Close() error {
 	if g != nil {
 		errs = append(errs, s.await(g))
 	}
-	s.appendTurn.lock() // the append in flight has finished
-	s.appendTurn.release()
+	s.appendTurn.Wait() // the append in flight has finished
+	s.appendTurn.Give()
 	if s.stop != nil {
 		s.stop()
 	}

@@ -117,10 +117,10 @@ func (s *Store) pruneSome(ctx context.Context, ids []commit.ID, children map[com
 	if _, err := s.readTags(); err != nil { // rebuilds a damaged index, for which the append turn must not wait
 		return nil, err
 	}
-	if err := s.appendTurn.take(ctx); err != nil {
+	if err := s.appendTurn.Take(ctx); err != nil {
 		return nil, err
 	}
-	defer s.appendTurn.release()
+	defer s.appendTurn.Give()
 	s.appendGroup() // earlier submissions count as before
 	ts, err := s.readTags()
 	if err != nil {

@@ -37,8 +37,8 @@ func (s *Store) reindex(reason string) bool {
 	if s.log == nil {
 		return false
 	}
-	s.foldTurn.lock()
-	defer s.foldTurn.release()
+	s.foldTurn.Wait()
+	defer s.foldTurn.Give()
 	return s.reindexInTurn(context.Background(), reason)
 }
 

@@ -52,11 +52,11 @@ func (s *Store) WithReserve(ctx context.Context, fn func(lent bool) error) error
 			return err
 		}
 	}
-	if err := s.foldTurn.take(ctx); err != nil { // no large transaction takes the space
+	if err := s.foldTurn.Take(ctx); err != nil { // no large transaction takes the space
 		return err
 	}
 	r.lend()
-	s.foldTurn.release()
+	s.foldTurn.Give()
 	defer func() {
 		r.giveBack()
 		s.keepReserve()

@@ -146,8 +146,8 @@ func (o *Options) segmentOptions() segment.Options {
 // Blank reports that neither the log nor the index records an append: the page was never written,
 // or its files are lost or empty. It waits for a running fold.
 func (s *Store) Blank() bool {
-	s.foldTurn.lock()
-	defer s.foldTurn.release()
+	s.foldTurn.Wait()
+	defer s.foldTurn.Give()
 	return s.state.position.Number == 0 && !slices.ContainsFunc(s.log.Segments(), func(g segment.SegmentInfo) bool { return g.SyncedEnd > emptyBytes })
 }
 
@@ -219,13 +219,13 @@ func (s *Store) Lock(ctx context.Context) (unlock func(), err error) {
 		return nil, err
 	}
 	s.joiners.Add(1)
-	if err := s.turn.take(ctx); err != nil {
+	if err := s.turn.Take(ctx); err != nil {
 		s.leave()
 		return nil, fmt.Errorf("wait for the page's write turn: %w", err)
 	}
 	return func() {
 		s.leave()
-		s.turn.release()
+		s.turn.Give()
 	}, nil
 }
 

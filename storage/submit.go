@@ -13,6 +13,7 @@ import (
 
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/turn"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage/segment"
 )
@@ -48,10 +49,10 @@ type group struct {
 
 // committing is the state of group commit.
 type committing struct {
-	turn       token         // the page's write turn
+	turn       turn.Lock     // the page's write turn
 	joiners    atomic.Int32  // callers between Lock and Submit, which are about to join the group
 	joined     chan struct{} // notified when joiners may have become fewer or the group larger
-	appendTurn token         // its holder appends a group
+	appendTurn turn.Lock     // its holder appends a group
 
 	group     *group               // guarded by mu; being collected, nil when there is none
 	appending *group               // guarded by mu; being appended, nil when there is none
@@ -307,7 +308,7 @@ func (s *Store) await(g *group) error {
 		s.gather(g)
 		s.appendGroup()
 	}
-	s.appendTurn.release()
+	s.appendTurn.Give()
 	<-g.done
 	return g.err
 }
@@ -482,7 +483,7 @@ func (s *Store) noteFailure(err error) {
 // holdAppends waits for the appends in flight, blocks later ones, and folds what is durable. The
 // caller holds the fold turn.
 func (s *Store) holdAppends(ctx context.Context) (release func(), err error) {
-	if err := s.appendTurn.take(ctx); err != nil {
+	if err := s.appendTurn.Take(ctx); err != nil {
 		return nil, err
 	}
 	s.appendGroup()
@@ -494,7 +495,7 @@ func (s *Store) holdAppends(ctx context.Context) (release func(), err error) {
 	s.mu.Unlock()
 	release = func() {
 		s.letAppends()
-		s.appendTurn.release()
+		s.appendTurn.Give()
 	}
 	if err := s.foldAll(ctx); err != nil {
 		release()

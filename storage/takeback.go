@@ -12,10 +12,10 @@ import (
 // never waits: the rest is garbage for the collector. The journals must have ended their appends.
 // The caller holds the append turn.
 func (s *Store) takeBack(js ...*Journal) {
-	if !s.foldTurn.try() {
+	if !s.foldTurn.Try() {
 		return
 	}
-	defer s.foldTurn.release()
+	defer s.foldTurn.Give()
 	defer s.letAppends()
 	for _, j := range slices.Backward(js) {
 		_ = s.log.Cut(s.forget(j)) // a failed cut makes the log refuse appends

@@ -46,10 +46,10 @@ func (s *Store) removeTorn(ctx context.Context, all bool) error {
 // the new one replaces it. In a dry run the report estimates what that would free.
 func (c *compaction) shrinkIndex(ctx context.Context) error {
 	s := c.s
-	if err := s.foldTurn.take(ctx); err != nil {
+	if err := s.foldTurn.Take(ctx); err != nil {
 		return err
 	}
-	defer s.foldTurn.release()
+	defer s.foldTurn.Give()
 	s.indexMu.RLock()
 	f, ok := s.index.(*index.File)
 	s.indexMu.RUnlock()

@@ -18,7 +18,7 @@ func TestPruneWaitsInOrder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.foldTurn.lock()
+	s.foldTurn.Wait()
 	pruned := make(chan error, 1)
 	go func() {
 		_, err := s.pruneSome(t.Context(), []commit.ID{{1}}, nil, &parentsSeen{})
@@ -29,12 +29,12 @@ func TestPruneWaitsInOrder(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	if err := s.appendTurn.take(ctx); err != nil {
+	if err := s.appendTurn.Take(ctx); err != nil {
 		t.Error("the two turns wait for each other")
 	} else {
-		s.appendTurn.release()
+		s.appendTurn.Give()
 	}
-	s.foldTurn.release()
+	s.foldTurn.Give()
 	if err := <-pruned; err != nil {
 		t.Error(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/dir"
 	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/turn"
 )
 
 // Openers returns the openers that the app has linked, and that of dir.
@@ -61,7 +62,7 @@ type lateBucket struct {
 	bucket.Layer
 	url  string
 	open func(context.Context) (bucket.Bucket, error)
-	turn chan struct{}
+	turn turn.Lock
 
 	mu     sync.Mutex
 	b      bucket.Bucket // guarded by mu
@@ -69,7 +70,7 @@ type lateBucket struct {
 }
 
 func newLateBucket(url string, open func(context.Context) (bucket.Bucket, error)) *lateBucket {
-	l := &lateBucket{url: url, open: open, turn: make(chan struct{}, 1)}
+	l := &lateBucket{url: url, open: open, turn: turn.New()}
 	l.Around = func(ctx context.Context, op bucket.Op, name string, call func(context.Context, bucket.Bucket) error) error {
 		b, err := l.get(ctx, op, name)
 		if err != nil {
@@ -92,12 +93,10 @@ func (l *lateBucket) get(ctx context.Context, op bucket.Op, name string) (bucket
 	if b != nil && !closed {
 		return b, nil
 	}
-	select {
-	case l.turn <- struct{}{}:
-		defer func() { <-l.turn }()
-	case <-ctx.Done():
+	if l.turn.Take(ctx) != nil {
 		return nil, &bucket.Error{Op: op, Name: name, Class: bucket.ClassCanceled, Err: context.Cause(ctx)}
 	}
+	defer l.turn.Give()
 	errClosed := &bucket.Error{Op: op, Name: name, Class: bucket.ClassOther, Err: base.ErrClosed}
 	if b, closed = l.opened(); closed {
 		return nil, errClosed

@@ -16,6 +16,7 @@ import (
 	"github.com/ledgerd/ledger/internal/layout"
 	"github.com/ledgerd/ledger/internal/presence"
 	"github.com/ledgerd/ledger/internal/secret"
+	"github.com/ledgerd/ledger/internal/turn"
 	"github.com/ledgerd/ledger/storage"
 )
 
@@ -57,7 +58,7 @@ type Options struct {
 // Link is a repository's link to its cloud. It is safe for concurrent use.
 type Link struct {
 	o    Options
-	turn chan struct{} // holds one token: serializes connecting, setting, forgetting and reuploading
+	turn turn.Lock // serializes connecting, setting, forgetting and reuploading
 
 	writing sync.Mutex // held while the file or the record is written, and mu while their fields are
 
@@ -81,7 +82,7 @@ type failure struct {
 // New returns a link without a cloud; see Open. pass is the passphrase of the stored cloud. want,
 // when not nil, is the cloud that the repository should join. Errors: those for an invalid want.
 func New(o Options, pass secret.Bytes, want *Cloud) (*Link, error) {
-	l := &Link{o: o, pass: pass, turn: make(chan struct{}, 1), record: &syncRecord{}, watch: make(chan struct{})}
+	l := &Link{o: o, pass: pass, turn: turn.New(), record: &syncRecord{}, watch: make(chan struct{})}
 	if want == nil {
 		return l, nil
 	}
@@ -207,12 +208,7 @@ func (l *Link) set(fn func(*Link)) {
 // Take waits for the cloud's turn and returns release. Until release, no other caller can change
 // the cloud.
 func (l *Link) Take(ctx context.Context) (release func(), err error) {
-	select {
-	case l.turn <- struct{}{}:
-		return func() { <-l.turn }, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
+	return l.turn.Give, l.turn.Take(ctx)
 }
 
 // Turn calls fn with the cloud's turn. When fn fails, even because of ctx, pages that were detached
@@ -245,7 +241,7 @@ func (l *Link) Connect(ctx context.Context) (*Conn, error) {
 		}
 		select {
 		case l.turn <- struct{}{}:
-			defer func() { <-l.turn }()
+			defer l.turn.Give()
 			return l.connectInTurn(ctx)
 		case <-changed: // the holder of the turn may have connected, and may wait for this caller
 		case <-ctx.Done():

@@ -11,6 +11,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/turn"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage"
 )
@@ -32,7 +33,7 @@ type Page struct {
 	PageOptions
 	link *Link
 
-	turn  chan struct{}   // holds one token: guards the following fields
+	turn  turn.Lock       // guards the following fields
 	sync  *cloudsync.Page // nil while it is not synced
 	conn  *Conn           // the connection with which it is synced
 	ended bool            // it is closing
@@ -40,7 +41,7 @@ type Page struct {
 
 // Page returns the cloud state of a page. End must be called before the store is closed.
 func (l *Link) Page(o PageOptions) *Page {
-	return &Page{PageOptions: o, link: l, turn: make(chan struct{}, 1)}
+	return &Page{PageOptions: o, link: l, turn: turn.New()}
 }
 
 // Begin starts to sync a page whose store was just opened. Without a connection, the next round of
@@ -96,12 +97,10 @@ func (s *Page) synced(ctx context.Context, anyhow bool) (*cloudsync.Page, error)
 // attach starts to sync the page with the bucket of conn. A page that was synced with another
 // bucket first forgets it, if that loses no data; anyhow attaches the page in any case.
 func (s *Page) attach(ctx context.Context, conn *Conn, anyhow bool) (*cloudsync.Page, error) {
-	select {
-	case s.turn <- struct{}{}:
-		defer func() { <-s.turn }()
-	case <-ctx.Done():
-		return nil, fmt.Errorf("begin to sync: %w", ctx.Err())
+	if err := s.turn.Take(ctx); err != nil {
+		return nil, fmt.Errorf("begin to sync: %w", err)
 	}
+	defer s.turn.Give()
 	if s.sync != nil && s.conn == conn {
 		return s.sync, nil
 	}
@@ -155,8 +154,8 @@ func (s *Page) End() error { return s.end(true) }
 
 // end ends the syncing of the page; ever means for good.
 func (s *Page) end(ever bool) error {
-	s.turn <- struct{}{} // held only while a page begins or ends its sync
-	defer func() { <-s.turn }()
+	s.turn.Wait() // held only while a page begins or ends its sync
+	defer s.turn.Give()
 	s.ended = s.ended || ever
 	if s.sync == nil {
 		return nil
@@ -212,8 +211,8 @@ func (s *Page) Reupload(ctx context.Context) (missing int, err error) {
 
 // State returns the state of sync of the page.
 func (s *Page) State(ctx context.Context) (out cloudsync.PageState) {
-	s.turn <- struct{}{} // see end
-	defer func() { <-s.turn }()
+	s.turn.Wait() // see end
+	defer s.turn.Give()
 	if s.sync == nil {
 		out = s.unattachedState(ctx)
 	} else {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/session"
+	"github.com/ledgerd/ledger/internal/turn"
 	"github.com/ledgerd/ledger/merge"
 	"github.com/ledgerd/ledger/storage"
 )
@@ -44,7 +45,7 @@ type Env struct {
 type Driver struct {
 	env  Env
 	page *session.Page // for what merges read
-	turn chan struct{} // holds one token: one merge at a time
+	turn turn.Lock     // one merge at a time
 	wake chan struct{} // holds one token: try again at once
 
 	ctx  context.Context // ends when the store closes; of the goroutine, not of a call
@@ -62,7 +63,7 @@ type Driver struct {
 // New returns the driver of a page.
 func New(env Env) *Driver {
 	m := &Driver{
-		env: env, page: session.New(env.Session), turn: make(chan struct{}, 1), wake: make(chan struct{}, 1),
+		env: env, page: session.New(env.Session), turn: turn.New(), wake: make(chan struct{}, 1),
 	}
 	m.ctx, m.stop = context.WithCancel(context.Background())
 	return m

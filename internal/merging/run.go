@@ -67,12 +67,10 @@ func (m *Driver) Merge(ctx context.Context) ([]merge.Merged, error) {
 		}
 		return nil, nil
 	}
-	select {
-	case m.turn <- struct{}{}:
-	case <-ctx.Done():
-		return nil, fmt.Errorf("merge: %w", ctx.Err())
+	if err := m.turn.Take(ctx); err != nil {
+		return nil, fmt.Errorf("merge: %w", err)
 	}
-	defer func() { <-m.turn }()
+	defer m.turn.Give()
 	var all []merge.Merged
 	for {
 		started := m.env.Session.Clock.Now()

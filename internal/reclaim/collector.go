@@ -12,6 +12,7 @@ import (
 
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/clock"
+	"github.com/ledgerd/ledger/internal/turn"
 	"github.com/ledgerd/ledger/storage"
 )
 
@@ -66,7 +67,7 @@ type Page struct {
 // and on request. It is safe for concurrent use.
 type Collector struct {
 	page Page
-	turn chan struct{}   // holds one token: its holder collects
+	turn turn.Lock       // its holder collects
 	ctx  context.Context // ends when the store closes; for background steps
 	stop context.CancelFunc
 
@@ -86,7 +87,7 @@ type collectMark struct{ wastes, written uint64 }
 
 // NewCollector returns the collector of a page. Close must be called before the store is closed.
 func NewCollector(p Page) *Collector {
-	c := &Collector{page: p, turn: make(chan struct{}, 1)}
+	c := &Collector{page: p, turn: turn.New()}
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	return c
 }
@@ -94,7 +95,7 @@ func NewCollector(p Page) *Collector {
 // Close ends the background steps and waits for them. No call may collect afterwards.
 func (c *Collector) Close() {
 	c.stop()
-	c.turn <- struct{}{} // for good
+	c.turn.Wait() // for good
 }
 
 func (c *Collector) mark() collectMark {
@@ -150,12 +151,10 @@ func (c *Collector) add(pieces, nodes int, bytes int64) {
 
 // take waits for the turn.
 func (c *Collector) take(ctx context.Context) error {
-	select {
-	case c.turn <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("wait for a step in the background: %w", ctx.Err())
+	if err := c.turn.Take(ctx); err != nil {
+		return fmt.Errorf("wait for a step in the background: %w", err)
 	}
+	return nil
 }
 
 // All collects everything that is garbage at the call, on the caller's goroutine. progress, when
@@ -164,7 +163,7 @@ func (c *Collector) All(ctx context.Context, progress func(storage.CollectStats)
 	if err := c.take(ctx); err != nil {
 		return err
 	}
-	defer func() { <-c.turn }()
+	defer c.turn.Give()
 	c.run = nil
 	begun, run := c.mark(), c.page.Store.NewCollector(requestedSteps)
 	for !run.Settled() && run.Stats().Cycles < maxCycles {
@@ -186,12 +185,10 @@ func (c *Collector) All(ctx context.Context, progress func(storage.CollectStats)
 // step does a background step. It returns false when the collection is complete, or another
 // goroutine collects.
 func (c *Collector) step() (more bool, bytes int64) {
-	select {
-	case c.turn <- struct{}{}:
-	default:
+	if !c.turn.Try() {
 		return false, 0
 	}
-	defer func() { <-c.turn }()
+	defer c.turn.Give()
 	if c.run == nil {
 		c.run, c.begun = c.page.Store.NewCollector(backgroundSteps), c.mark()
 	}
@@ -225,12 +222,10 @@ func (c *Collector) wantsCompaction() bool {
 
 // compact compacts the page in the background. It returns an upper bound of the bytes written.
 func (c *Collector) compact() (written int64) {
-	select {
-	case c.turn <- struct{}{}:
-	default:
+	if !c.turn.Try() {
 		return 0
 	}
-	defer func() { <-c.turn }()
+	defer c.turn.Give()
 	c.mu.Lock()
 	c.dead = 0 // the rest is spread over segments not worth compacting
 	c.mu.Unlock()
@@ -271,7 +266,7 @@ func (c *Collector) compactWith(ctx context.Context, o storage.CompactOptions) (
 	if err := c.take(ctx); err != nil {
 		return storage.CompactReport{}, err
 	}
-	defer func() { <-c.turn }()
+	defer c.turn.Give()
 	r, err := c.page.Store.Compact(ctx, o)
 	c.page.Damaged(err)
 	return r, err

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/presence"
+	"github.com/ledgerd/ledger/internal/turn"
 )
 
 // quotaEvery is how often a Quota checks the limits without a poke. quotaAgain is the first pause
@@ -28,7 +29,7 @@ type Quota struct {
 	Limits
 	host *Host
 	wake chan struct{} // holds one token
-	turn chan struct{} // holds one token: two counts at once would free twice as much
+	turn turn.Lock     // two counts at once would free twice as much
 }
 
 // Limits are the limits of a Quota: Bytes for all pages, Floor for the space to keep free on the
@@ -37,7 +38,7 @@ type Limits struct{ Bytes, Floor, Values int64 }
 
 // NewQuota returns a Quota that is not running.
 func NewQuota(h *Host, l Limits) *Quota {
-	return &Quota{Limits: l, host: h, wake: make(chan struct{}, 1), turn: make(chan struct{}, 1)}
+	return &Quota{Limits: l, host: h, wake: make(chan struct{}, 1), turn: turn.New()}
 }
 
 // Run enforces the limits until ctx ends: now, after each poke, and periodically. It returns at
@@ -82,12 +83,10 @@ func (q *Quota) Poke() {
 // Keep enforces the limits now. Errors: base.ErrNoSpace when it cannot free enough, those of the
 // functions and of ctx.
 func (q *Quota) Keep(ctx context.Context) error {
-	select {
-	case q.turn <- struct{}{}:
-		defer func() { <-q.turn }()
-	case <-ctx.Done():
+	if q.turn.Take(ctx) != nil {
 		return context.Cause(ctx)
 	}
+	defer q.turn.Give()
 	if q.Values > 0 {
 		if _, err := q.drop(ctx, 0, q.Values); err != nil {
 			return err
