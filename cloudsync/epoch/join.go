@@ -2,14 +2,6 @@ package epoch
 
 import "slices"
 
-// Local is what a device has when it enters an epoch.
-type Local struct {
-	// View are all commits of the device, synced or not, with their nearest ancestors.
-	View Graph
-	// Memory are all commits that the device ever learned were given up.
-	Memory Set
-}
-
 // Joined is the fate of a device's commits in an epoch.
 type Joined struct {
 	// GivenUp are commits of the device that the epoch does not keep and lists as gone.
@@ -32,24 +24,25 @@ type Joined struct {
 	// Keep says that given-up commits stay stored: Wait holds, or may hold after the next entry,
 	// since an unsynced commit stands on a given-up one.
 	Keep bool
-	// Memory replaces that of Local. Send are the commits in Memory that the log does not list.
-	// They go up with Unsynced, so that none of them becomes a head again.
+	// Memory are all commits that the device knows to be given up. Send are those that the log does
+	// not list. They go up with Unsynced, so that none of them becomes a head again.
 	Memory, Send Set
 }
 
-// Join decides the fate of a device's commits when the device enters an epoch whose checkpoint
-// stands for s. A commit in the checkpoint is synced. A commit that s lists as gone, or that the
-// device has given up before, is given up. Every other commit is unsynced. It does not matter
-// whether or by which device a commit was synced.
-func Join(l Local, s State) Joined {
-	ids, kept := l.View.Set(), s.Kept.Set()
+// Join decides the fate of the commits of a device: at its entry into an epoch, whose checkpoint
+// stands for s, and later, with s at its position. g has all commits of the device, synced or not,
+// with their nearest ancestors; memory are those that it ever learned were given up. A commit that
+// s keeps is synced. A commit that s lists as gone, or that memory has, is given up. Every other
+// commit is unsynced. It does not matter whether or by which device a commit was synced.
+func Join(g Graph, memory Set, s State) Joined {
+	ids, kept := g.Set(), s.Kept.Set()
 	rest := ids.Without(kept)
-	j := Joined{Memory: l.Memory.Union(s.Gone)}
+	j := Joined{Memory: memory.Union(s.Gone)}
 	j.Send = j.Memory.Without(s.Gone)
 	j.GivenUp = rest.And(j.Memory)
 	unsynced := rest.Without(j.Memory)
 	j.Heads = s.Heads().Without(j.Send)
-	j.Graph = l.View.With(s.Kept...)
+	j.Graph = g.With(s.Kept...)
 	for _, n := range j.Graph.Reduce(kept.Union(unsynced)) {
 		if unsynced.Has(n.ID) {
 			j.Unsynced = append(j.Unsynced, n)

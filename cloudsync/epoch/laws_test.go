@@ -169,7 +169,7 @@ func TestJoinIsSetAlgebra(t *testing.T) {
 		device := all.Reduce(drawSet(rt, all, "on the device"))
 		s := epoch.State{Kept: all.Reduce(drawSet(rt, all, "in the log")), Gone: drawSet(rt, all, "gone")}
 		mem := drawSet(rt, all, "in memory")
-		j := epoch.Join(epoch.Local{View: device, Memory: mem}, s)
+		j := epoch.Join(device, mem, s)
 		kept := s.Kept.Set()
 		for _, c := range device.Set() {
 			fates := 0
@@ -195,7 +195,7 @@ func TestJoinIsSetAlgebra(t *testing.T) {
 		if h := j.View.Heads().Without(j.Memory.Union(j.Later)); j.Wait && len(h) < 2 {
 			rt.Fatalf("%v are to be merged: %+v", h, j)
 		}
-		again := epoch.Join(epoch.Local{View: j.View, Memory: j.Memory}, s)
+		again := epoch.Join(j.View, j.Memory, s)
 		if len(again.GivenUp) != 0 || !equalGraphs(again.Unsynced, j.Unsynced) || !equalGraphs(again.View, j.View) {
 			rt.Fatalf("joined twice: %+v, once: %+v", again, j)
 		}

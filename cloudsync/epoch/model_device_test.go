@@ -14,7 +14,7 @@ type rules struct {
 	read  func(p epoch.Position, r epoch.Reading) epoch.ReadVerdict
 	put   func(p epoch.Position, stored bool, created epoch.Time) bool
 	help  func(p epoch.Position, x *epoch.Proposal, l epoch.Looked, joinable bool) (epoch.TurnVerdict, uint64)
-	join  func(l epoch.Local, s epoch.State) epoch.Joined
+	join  func(g epoch.Graph, memory epoch.Set, s epoch.State) epoch.Joined
 	keep  func(s epoch.State, at epoch.Time, erase epoch.Set) epoch.Set
 	renew func(s epoch.State, id epoch.ID, p epoch.Position, seen epoch.Looked, erased, send epoch.Set, packs []epoch.ID) (epoch.Proposal, epoch.State)
 	may   func(d *epoch.Deletion, o epoch.Object) bool
@@ -121,7 +121,7 @@ func (w *world) join(r *rules, d *device, k uint64, x *epoch.Proposal, looked ep
 // settle gives the device the log state s.
 func (w *world) settle(r *rules, d *device, s epoch.State) epoch.Joined {
 	g := w.graph(d)
-	j := r.join(epoch.Local{View: g, Memory: d.memory}, w.linkedTo(s, g))
+	j := r.join(g, d.memory, w.linkedTo(s, g))
 	d.log, d.unsynced, d.memory, d.send = s, j.Unsynced, j.Memory, j.Send
 	d.old = nil
 	for _, n := range g {
@@ -135,7 +135,7 @@ func (w *world) settle(r *rules, d *device, s epoch.State) epoch.Joined {
 // merging is the history in which the device merges.
 func (w *world) merging(r *rules, d *device) epoch.Joined {
 	g := w.graph(d)
-	return r.join(epoch.Local{View: g, Memory: d.memory}, w.linkedTo(d.log, g))
+	return r.join(g, d.memory, w.linkedTo(d.log, g))
 }
 
 // mayCut reports whether the device may begin a cut.

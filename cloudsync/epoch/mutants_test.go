@@ -69,31 +69,31 @@ func mutants() []mutant {
 			}
 		}, "disk: lost beside a hole"},
 		{"a commit that the epoch does not list is sent", func(r *rules) {
-			r.join = func(l epoch.Local, s epoch.State) epoch.Joined {
-				s.Gone = s.Gone.Union(l.View.Set().Without(s.Kept.Set()))
-				return epoch.Join(l, s)
+			r.join = func(g epoch.Graph, memory epoch.Set, s epoch.State) epoch.Joined {
+				s.Gone = s.Gone.Union(g.Set().Without(s.Kept.Set()))
+				return epoch.Join(g, memory, s)
 			}
 		}, "behind a deletion"},
 		{"a commit that the epoch lists is given up", func(r *rules) {
-			r.join = func(l epoch.Local, s epoch.State) epoch.Joined {
+			r.join = func(g epoch.Graph, memory epoch.Set, s epoch.State) epoch.Joined {
 				gone := s.Gone
 				s.Gone = nil
-				j := epoch.Join(l, s)
+				j := epoch.Join(g, memory, s)
 				j.Memory = j.Memory.Union(gone)
 				j.Send = j.Memory.Without(gone)
 				return j
 			}
 		}, "erase, rolled back in the midst"},
 		{"what was given up in a lost lineage is listed again", func(r *rules) {
-			r.join = func(l epoch.Local, s epoch.State) epoch.Joined {
-				j := epoch.Join(l, s)
+			r.join = func(g epoch.Graph, memory epoch.Set, s epoch.State) epoch.Joined {
+				j := epoch.Join(g, memory, s)
 				j.Send = nil
 				return j
 			}
 		}, "behind two cuts, lost epochs"},
 		{"unsynced commits on what is given up are merged with the true base", func(r *rules) {
-			r.join = func(l epoch.Local, s epoch.State) epoch.Joined {
-				j := epoch.Join(l, s)
+			r.join = func(g epoch.Graph, memory epoch.Set, s epoch.State) epoch.Joined {
+				j := epoch.Join(g, memory, s)
 				j.Wait, j.Keep = false, false
 				return j
 			}

@@ -358,20 +358,20 @@ func (d *device) Enter(ctx context.Context, x *pagelog.Epoch, next epoch.Positio
 	if err != nil {
 		return err
 	}
-	l := epoch.Local{View: d.view(), Memory: d.memory}
-	above := s.Above(l.View)
-	j := epoch.Join(l, above)
+	view := d.view()
+	above := s.Above(view)
+	j := epoch.Join(view, d.memory, above)
 	d.state, d.unsynced, d.memory, d.send = s, j.Unsynced, j.Memory, j.Send
 	d.at, d.base, d.named = next, next.Number, named
-	d.mergeAtOnce(l, above)
+	d.mergeAtOnce(view, above)
 	return nil
 }
 
 // mergeAtOnce makes the merges that need what is given up.
-func (d *device) mergeAtOnce(l epoch.Local, s epoch.State) {
+func (d *device) mergeAtOnce(view epoch.Graph, s epoch.State) {
 	for {
-		l.View = l.View.With(d.unsynced...)
-		j := epoch.Join(l, s)
+		view = view.With(d.unsynced...)
+		j := epoch.Join(view, d.memory, s)
 		if !j.Wait {
 			return
 		}

@@ -264,7 +264,7 @@ func (e *entering) readMissing(ctx context.Context) error {
 
 // join decides the fate of the page's commits.
 func (e *entering) join(context.Context) error {
-	e.j = epoch.Join(epoch.Local{View: e.view, Memory: e.p.state.Gone}, e.st)
+	e.j = epoch.Join(e.view, e.p.state.Gone, e.st)
 	return nil
 }
 

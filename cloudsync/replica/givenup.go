@@ -27,7 +27,7 @@ func (p *Page) merging(ctx context.Context) (*epoch.Joined, error) {
 	}
 	st := p.logState(g, unsynced, wire.Retention{})
 	st.Gone = p.state.Gone.Without(p.state.Send)
-	j := epoch.Join(epoch.Local{View: g, Memory: p.state.Gone}, st)
+	j := epoch.Join(g, p.state.Gone, st)
 	return &j, nil
 }
 
