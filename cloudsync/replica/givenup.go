@@ -5,7 +5,6 @@ import (
 	"errors"
 	"maps"
 	"reflect"
-	"slices"
 
 	"github.com/ledgerd/ledger/cloudsync/epoch"
 	"github.com/ledgerd/ledger/cloudsync/seal"
@@ -38,15 +37,29 @@ func (p *Page) Waits(ctx context.Context) (bool, error) {
 }
 
 // Prune removes the commits of State.GiveUp that nothing needs from storage, and returns their
-// number. It removes none while merges may need them (epoch.Joined), or while Options.InUse returns
-// one of them: a transaction may yet put a commit on it.
+// number. It removes none while merges may need them (epoch.Joined), or while one of them is
+// pinned: a transaction may yet put a commit on it.
 func (p *Page) Prune(ctx context.Context) (pruned int, err error) {
 	if j, err := p.merging(ctx); err != nil || j == nil || j.Keep {
 		return 0, err
 	}
-	ids := p.state.GiveUp
-	if p.o.InUse != nil && slices.ContainsFunc(p.o.InUse(), func(id commit.ID) bool { return slices.Contains(ids, id) }) {
-		return 0, nil
+	used := map[commit.ID]bool{}
+	if p.o.InUse != nil {
+		for _, id := range p.o.InUse() {
+			used[id] = true
+		}
+	}
+	pinned := setOf(p.o.Store.Pins())
+	var left, ids []commit.ID
+	for _, id := range p.state.GiveUp {
+		switch {
+		case pinned.Has(short(id)):
+			return 0, nil
+		case used[id]:
+			left = append(left, id)
+		default:
+			ids = append(ids, id)
+		}
 	}
 	g, _, err := p.graph(ctx)
 	if err != nil {
@@ -63,7 +76,7 @@ func (p *Page) Prune(ctx context.Context) (pruned int, err error) {
 	// Commits kept because they are in use stay ancestors of their descendants.
 	gone := setOf(ids).Without(setOf(kept))
 	n := p.state.Next()
-	n.GiveUp = kept
+	n.GiveUp = append(left, kept...)
 	n.Near = nearWithout(g, gone, n.Near)
 	b := &storage.SyncBatch{}
 	for _, c := range gone {

@@ -36,8 +36,7 @@ type Options struct {
 	// Again reports whether a value that a commit puts under a key goes up whole, even if the
 	// bucket has the value or parts of it; nil: for no key.
 	Again func(key []byte) bool
-	// InUse returns the commits on which transactions and snapshots stand; nil: none. While one of
-	// them is given up, no commit is pruned.
+	// InUse returns commits that must not be pruned yet; nil: none.
 	InUse func() []commit.ID
 	// Up and Down count values that go up and come down; nil: none.
 	Up, Down *progress.Tracker
