@@ -55,12 +55,12 @@ func Join(g Graph, memory Set, s State) Joined {
 
 // merging sets Wait, Later and Keep.
 func (j *Joined) merging() {
-	view, unsynced := j.View.Set(), j.Unsynced.Set()
+	gone, unsynced := j.Graph.Set().Without(j.View.Set()), j.Unsynced.Set()
 	heads := j.Graph.Heads().And(j.Heads.Union(unsynced))
-	if j.Wait = !j.Graph.Closed(heads).Within(view); j.Wait {
-		j.Later = slices.DeleteFunc(slices.Clone(heads), func(h Commit) bool { return !j.Graph.Ancestors(h).Within(view) })
+	if j.Wait = len(j.Graph.Closed(heads).And(gone)) > 0; j.Wait {
+		j.Later = slices.DeleteFunc(slices.Clone(heads), func(h Commit) bool { return len(j.Graph.Ancestors(h).And(gone)) > 0 })
 	}
-	j.Keep = j.Wait || slices.ContainsFunc(j.Graph, func(n Node) bool { return unsynced.Has(n.ID) && !n.Near.Within(view) })
+	j.Keep = j.Wait || slices.ContainsFunc(j.Graph, func(n Node) bool { return unsynced.Has(n.ID) && len(n.Near.And(gone)) > 0 })
 }
 
 // Above returns the state of an epoch whose head has an edge to the latest commits in g that the
