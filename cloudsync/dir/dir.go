@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -43,6 +44,7 @@ type Bucket struct {
 	open   func(path string) (tree, error)
 	closed atomic.Bool
 	held   *held
+	made   []string // directories that Open has created, parents first
 }
 
 // tree is an opened directory, out of which no path leads. It has all operations of a Bucket on a
@@ -131,8 +133,9 @@ func open(path string, o Options) (*Bucket, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open directory as bucket: %w", err)
 	}
+	var made []string
 	if !o.MustExist {
-		if err := makeDurable(abs); err != nil {
+		if made, err = makeDurable(abs); err != nil {
 			return nil, fmt.Errorf("make directory of bucket: %w", err)
 		}
 	}
@@ -144,40 +147,50 @@ func open(path string, o Options) (*Bucket, error) {
 		return nil, fmt.Errorf("open directory as bucket: %w", err)
 	}
 	defer root.Close()
-	b := &Bucket{path: abs, clock: o.Clock, open: openTree, held: new(held)}
+	b := &Bucket{path: abs, clock: o.Clock, open: openTree, held: new(held), made: made}
 	if err := (&session{b, root}).clean(); err != nil {
 		return nil, fmt.Errorf("remove leftovers of bucket: %w", err)
 	}
 	return b, nil
 }
 
-// makeDurable creates dir and its missing parents, and syncs the names.
-func makeDurable(dir string) error {
+// makeDurable creates dir and its missing parents, and syncs the names. It returns what it has
+// created.
+func makeDurable(dir string) (made []string, err error) {
 	info, err := os.Stat(dir)
 	if err == nil && !info.IsDir() {
-		return fmt.Errorf("%w: %s is no directory", base.ErrInvalid, dir)
+		return nil, fmt.Errorf("%w: %s is no directory", base.ErrInvalid, dir)
 	}
 	if err == nil || !errors.Is(err, fs.ErrNotExist) {
-		return err
+		return nil, err
 	}
 	parent := filepath.Dir(dir)
-	if err := makeDurable(parent); err != nil {
-		return err
+	if made, err = makeDurable(parent); err != nil {
+		return nil, err
 	}
-	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
+	switch err := os.Mkdir(dir, 0o700); {
+	case err == nil:
+		made = append(made, dir)
+	case !errors.Is(err, fs.ErrExist):
+		return nil, err
 	}
 	f, err := os.Open(parent)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return errors.Join(syncOpenDir(f), f.Close())
+	return made, errors.Join(syncOpenDir(f), f.Close())
 }
 
 // Close makes later calls fail with base.ErrClosed. Calls in flight, open bodies, and abandoned
-// calls on a disk that does not answer go on.
+// calls on a disk that does not answer go on. Directories that Open has created are removed if they
+// hold nothing.
 func (b *Bucket) Close() error {
-	b.closed.Store(true)
+	if b.closed.Swap(true) || len(b.made) == 0 {
+		return nil
+	}
+	for _, dir := range slices.Backward(append(b.made, filepath.Join(b.path, partial))) {
+		_ = os.Remove(dir) // fails if there is something in it
+	}
 	return nil
 }
 

@@ -250,7 +250,7 @@ func TestOpen(t *testing.T) {
 		t.Error(err)
 	}
 	file := filepath.Join(path, "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
+	if err := errors.Join(os.MkdirAll(path, 0o700), os.WriteFile(file, nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := dir.Open(t.Context(), file, dir.Options{}); err == nil {
@@ -269,6 +269,34 @@ func TestEmptyDirectoriesGo(t *testing.T) {
 	}
 	if got, err := read(b, "a/d"); got != "x" || err != nil {
 		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// TestCloseTakesBackWhatOpenMade leaves no directory behind in which nothing was stored, and touches
+// no other.
+func TestCloseTakesBackWhatOpenMade(t *testing.T) {
+	top := t.TempDir()
+	path := filepath.Join(top, "new", "bucket")
+	b := open(t, path, dir.Options{})
+	if err := errors.Join(put(b, "a", "x"), b.Delete(t.Context(), "a"), b.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := os.ReadDir(top); err != nil || len(list) != 0 {
+		t.Errorf("%v, %v", list, err)
+	}
+	b = open(t, path, dir.Options{})
+	if err := errors.Join(put(b, "a", "x"), b.Close()); err != nil {
+		t.Fatal(err)
+	}
+	b = open(t, path, dir.Options{})
+	if got, err := read(b, "a"); got != "x" || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+	if err := errors.Join(b.Delete(t.Context(), "a"), b.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Error(err)
 	}
 }
 
