@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -33,6 +34,17 @@ func interruptible(ctx context.Context, r io.Reader) io.Reader {
 			return 0, ctx.Err()
 		}
 	})
+}
+
+// aheadBytes is the most that readAhead reads.
+const aheadBytes = 1 << 20
+
+// readAhead reads the beginning of r, and returns a reader of all of r. With it a verb waits for a
+// slow input of ordinary length before it opens its page, where it would keep other writers waiting.
+func readAhead(ctx context.Context, r io.Reader) (io.Reader, error) {
+	r = interruptible(ctx, r)
+	begin, err := io.ReadAll(io.LimitReader(r, aheadBytes))
+	return io.MultiReader(bytes.NewReader(begin), r), err
 }
 
 type readerFunc func([]byte) (int, error)

@@ -111,6 +111,11 @@ func (a *app) importPath(ctx context.Context, f importFlags) error {
 	if f.Dry {
 		return a.importDry(ctx, f.Page, run)
 	}
+	if path == "-" {
+		if a.process.Stdin, err = readAhead(ctx, a.process.Stdin); err != nil {
+			return fmt.Errorf("import: %w", err)
+		}
+	}
 	created, err := a.createForImport(ctx)
 	if err != nil {
 		return err
@@ -211,7 +216,7 @@ func (a *app) runImport(ctx context.Context, page *ledger.Page, path, format str
 		return filetree.Import(ctx, page, path, o)
 	}
 	if path == "-" {
-		return filetree.ImportJSONLines(ctx, page, interruptible(ctx, a.process.Stdin), o)
+		return filetree.ImportJSONLines(ctx, page, a.process.Stdin, o)
 	}
 	f, err := os.Open(path)
 	if err != nil {

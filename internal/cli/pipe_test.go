@@ -6,8 +6,10 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -56,5 +58,42 @@ func TestOutputThatFails(t *testing.T) {
 	}
 	if got := do(t, 0, "", "--dir", dir, "get", "notes", "a"); got != "1" {
 		t.Errorf("the page has %q", got)
+	}
+}
+
+// slowInput is a standard input whose first byte comes when the channel more is closed. It closes
+// asked when a verb first waits for it.
+type slowInput struct {
+	asked, more chan struct{}
+	once        sync.Once
+	content     *strings.Reader
+}
+
+func (s *slowInput) Read(p []byte) (int, error) {
+	s.once.Do(func() { close(s.asked) })
+	<-s.more
+	return s.content.Read(p)
+}
+
+// TestSlowInputHoldsNoLock runs other verbs while one waits for its standard input.
+func TestSlowInputHoldsNoLock(t *testing.T) {
+	for _, args := range [][]string{{"put", "notes", "slow", "-f", "-"}, {"import", "notes", "-", "--format", "jsonl"}} {
+		dir := filepath.Join(t.TempDir(), "repo")
+		do(t, 0, "", "--dir", dir, "init")
+		in := &slowInput{asked: make(chan struct{}), more: make(chan struct{}), content: strings.NewReader(`{"key":"slow","value":"x"}`)}
+		done := make(chan int)
+		var errs bytes.Buffer
+		go func() {
+			done <- cli.Main(t.Context(), process(append([]string{"--dir", dir}, args...), in, io.Discard, &errs))
+		}()
+		<-in.asked
+		do(t, 0, "", "--dir", dir, "put", "notes", "quick", "y")
+		close(in.more)
+		if code := <-done; code != 0 {
+			t.Errorf("%q: exit code %d, %s", args, code, &errs)
+		}
+		if got := do(t, 0, "", "--dir", dir, "ls", "notes"); got != "quick\nslow\n" {
+			t.Errorf("%q: the page has %q", args, got)
+		}
 	}
 }

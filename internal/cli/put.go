@@ -52,7 +52,11 @@ func (a *app) valueSource(ctx context.Context, f putFlags) (io.ReadCloser, error
 	case f.File == "":
 		return nil, usagef("there is no value: give VALUE, -f FILE, or -f - for the standard input")
 	case f.File == "-":
-		return io.NopCloser(interruptible(ctx, a.process.Stdin)), nil
+		value, err := readAhead(ctx, a.process.Stdin)
+		if err != nil {
+			return nil, fmt.Errorf("read value: %w", err)
+		}
+		return io.NopCloser(value), nil
 	}
 	file, err := os.Open(a.path(f.File))
 	if err != nil {
