@@ -23,7 +23,11 @@ func main() {
 // order, the second at once.
 func run() int {
 	signal.Ignore(syscall.SIGPIPE) // a write to a closed output then returns an error
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ends := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) { // nohup ignores it
+		ends = append(ends, syscall.SIGHUP)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), ends...)
 	defer stop()
 	context.AfterFunc(ctx, stop)
 	return cli.Main(ctx, cli.Process{

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -26,16 +27,19 @@ func (a *app) check(ctx context.Context, f checkFlags) error {
 		o.Page = &id
 	}
 	open := ledger.Options{ReadOnly: !f.Repair, Mend: f.Repair, MustExist: true}
-	return a.with(ctx, open, func(repo *ledger.Repository) error { return a.checkPages(ctx, repo, o) })
+	return a.with(ctx, open, func(repo *ledger.Repository) error { return a.checkPages(ctx, repo, &f.Pages, o) })
 }
 
-func (a *app) checkPages(ctx context.Context, repo *ledger.Repository, o admin.CheckOptions) error {
+func (a *app) checkPages(ctx context.Context, repo *ledger.Repository, set *pageSet, o admin.CheckOptions) error {
 	p := a.startProgress(ctx, "checking", "pages")
 	o.Progress = p.follow
 	report, err := admin.Check(ctx, repo, &o)
 	p.finish()
+	if errors.Is(err, ledger.ErrNotFound) {
+		return a.none(set)
+	}
 	if err != nil {
-		return hintFor(fmt.Errorf("check: %w", err), ledger.ErrNotFound, "%s", a.command("ls"))
+		return fmt.Errorf("check: %w", err)
 	}
 	for _, q := range report.Repository {
 		a.show(problemObject(q))

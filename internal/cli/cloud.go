@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"fmt"
@@ -118,6 +119,11 @@ func (a *app) cloudSet(ctx context.Context, f cloudFlags) error {
 	o, err := f.options(ctx, a)
 	if err != nil {
 		return err
+	}
+	if path, ok := strings.CutPrefix(o.URL, "dir:"); ok {
+		if in, err := inside(path, a.dir); err != nil || in {
+			return cmp.Or(err, usagef("set the cloud %s: it lies in the repository %s itself", quoted(f.URL.text), quoted(a.dir)))
+		}
 	}
 	return a.change(ctx, func(repo *ledger.Repository) error {
 		before, _ := repo.Cloud()

@@ -26,15 +26,18 @@ func (a *app) delete(ctx context.Context, f deleteFlags) error {
 	}
 	return a.destroy(ctx, f.consent, "a deletion cannot be undone", func(dry bool) error {
 		o := ledger.DeleteOptions{DiscardUnsynced: f.Discard, Everywhere: f.Everywhere, DryRun: dry}
-		return a.change(ctx, func(repo *ledger.Repository) error { return a.deletePages(ctx, repo, ref, whole, o) })
+		return a.change(ctx, func(repo *ledger.Repository) error { return a.deletePages(ctx, repo, &f.Pages, o) })
 	})
 }
 
-func (a *app) deletePages(ctx context.Context, repo *ledger.Repository, ref ledger.PageRef, whole bool, o ledger.DeleteOptions) error {
+func (a *app) deletePages(ctx context.Context, repo *ledger.Repository, set *pageSet, o ledger.DeleteOptions) error {
 	var pages []ledger.DeletedPage
 	var err error
-	if whole {
+	if ref := set.name.ref(); set.ledger {
 		pages, err = admin.DeleteLedger(ctx, repo, ref.Ledger, &o)
+		if len(pages) == 0 && errors.Is(err, ledger.ErrNotFound) {
+			err = a.none(set)
+		}
 	} else {
 		var p ledger.DeletedPage
 		if p, err = repo.DeletePage(ctx, ref, &o); err == nil {

@@ -47,6 +47,9 @@ func (a *app) serve(ctx context.Context, f serveFlags) error {
 	if f.MinPoll < 0 || f.MaxPoll < 0 {
 		return usagef("--min-poll and --max-poll want 0 or more")
 	}
+	if least := cmp.Or(f.MinPoll, 2*time.Second); f.MaxPoll > 0 && f.MaxPoll < least {
+		return usagef("--max-poll is %v, below --min-poll, which is %v", f.MaxPoll, least)
+	}
 	o := ledger.Options{MustExist: true} // as sync: a mistyped directory must not pass for an empty repository
 	o.Sync.MinPoll, o.Sync.MaxPoll, o.Sync.OpenPages = f.MinPoll, f.MaxPoll, servedPages
 	o.Collection.Off = f.NoGC

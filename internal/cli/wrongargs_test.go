@@ -31,9 +31,11 @@ func TestWrongArgumentsAreUsageErrors(t *testing.T) {
 		{"put", "p", "k", "w", "--parent", "HEAD~x"}, {"restore", "p", "~"}, {"undo", "p", "HEAD~x"},
 		{"undo", "p", "HEAD"}, {"undo", "p", "HEAD", "--to", "HEAD"}, {"undo", "p", base, "--to", "HEAD"}, {"undo", "p", base + "~1"},
 		{"--lock-timeout", "-1s", "get", "p", "k"}, {"--device", strings.Repeat("d", 257), "put", "p", "k", "w"}, {"--device", "\xff", "put", "p", "k", "w"},
-		{"serve", "--max-poll", "-1s"}, {"serve", "--upload-limit", "-1"}, {"sync", "--download-limit", "512"},
+		{"serve", "--max-poll", "-1s"}, {"serve", "--min-poll", "10s", "--max-poll", "9s"}, {"serve", "--max-poll", "1s"},
+		{"serve", "--upload-limit", "-1"}, {"sync", "--download-limit", "512"},
 		{"backup", filepath.Join(dir, "copy")}, {"export", "p", filepath.Join(dir, "x")}, {"import", "p", dir},
 		{"put", "p", "k", "-f", dir}, {"import", "p", os.DevNull},
+		{"cloud", "set", "dir:" + filepath.Join(dir, "bucket"), "--plaintext"},
 		{"catalog", "find", "p", "$Object:ROOT=1"},
 	} {
 		_, errs, code := run(t, dir, "", args...)
