@@ -136,7 +136,7 @@ func (a *app) catalogAdd(ctx context.Context, f catalogAddFlags) error {
 	}
 	var payload io.Reader = strings.NewReader("")
 	if len(f.File) == 1 {
-		file, err := os.Open(a.path(f.File[0]))
+		file, err := openFile(ctx, a.path(f.File[0]), os.O_RDONLY)
 		if err != nil {
 			return fmt.Errorf("read payload: %w", err)
 		}
@@ -536,7 +536,7 @@ func (a *app) catalogExport(ctx context.Context, f catalogExportFlags) error {
 
 // exportCatalog writes a catalogue to a file, which replaces the one at path when it is complete.
 func exportCatalog(ctx context.Context, v *metabase.View, path string) error {
-	err := writeFile(path, func(f *os.File) error {
+	err := writeFile(ctx, path, func(f *os.File) error {
 		file, err := metabase.OpenFile(ctx, f.Name(), metabase.FileOptions{Epoch: v.Epoch})
 		if err == nil {
 			err = errors.Join(file.Import(ctx, v), file.Close())

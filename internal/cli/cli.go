@@ -45,6 +45,7 @@ type Process struct {
 
 	served  *ledger.Repository // set when a serve runs the command line of another process
 	workDir string             // base of relative paths; "" for that of this process
+	pid     int                // process whose open files /dev/fd has, if workDir is set
 }
 
 // Main runs one command and returns the exit code of the process (see ExitCode). After ctx ends,

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -12,44 +11,6 @@ import (
 
 	"golang.org/x/term"
 )
-
-// interruptible returns a reader of r whose Read fails when ctx ends, even while r waits for input.
-// The goroutine of the abandoned read then stays until the process ends.
-func interruptible(ctx context.Context, r io.Reader) io.Reader {
-	return readerFunc(func(p []byte) (int, error) {
-		type result struct {
-			n   int
-			err error
-		}
-		done := make(chan result, 1)
-		buf := make([]byte, len(p)) // the caller may reuse p after ctx ends
-		go func() {
-			n, err := r.Read(buf)
-			done <- result{n, err}
-		}()
-		select {
-		case got := <-done:
-			return copy(p, buf[:got.n]), got.err
-		case <-ctx.Done():
-			return 0, ctx.Err()
-		}
-	})
-}
-
-// aheadBytes is the most that readAhead reads.
-const aheadBytes = 1 << 20
-
-// readAhead reads the beginning of r, and returns a reader of all of r. With it a verb waits for a
-// slow input of ordinary length before it opens its page, where it would keep other writers waiting.
-func readAhead(ctx context.Context, r io.Reader) (io.Reader, error) {
-	r = interruptible(ctx, r)
-	begin, err := io.ReadAll(io.LimitReader(r, aheadBytes))
-	return io.MultiReader(bytes.NewReader(begin), r), err
-}
-
-type readerFunc func([]byte) (int, error)
-
-func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
 // dryRun is the flag of a verb that can report its work without doing it. Such a verb has one
 // function for both: it determines the work, and then prints or does it.

@@ -96,7 +96,7 @@ func (a *app) runExport(ctx context.Context, snap *ledger.Snapshot, path, format
 		return filetree.ExportJSONLines(ctx, snap, a.out, o)
 	}
 	var result filetree.ExportResult
-	err := writeFile(path, func(w *os.File) error {
+	err := writeFile(ctx, path, func(w *os.File) error {
 		var err error
 		result, err = filetree.ExportJSONLines(ctx, snap, w, o)
 		return err

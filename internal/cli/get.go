@@ -84,7 +84,7 @@ func (a *app) getEntry(ctx context.Context, entry ledger.Entry, f getFlags) erro
 	}
 	switch {
 	case f.Output != "":
-		return writeFile(a.path(f.Output), func(file *os.File) error { return write(file) })
+		return writeFile(ctx, a.path(f.Output), func(file *os.File) error { return write(file) })
 	case !a.json:
 		return write(a.out)
 	}
@@ -94,15 +94,19 @@ func (a *app) getEntry(ctx context.Context, entry ledger.Entry, f getFlags) erro
 	return err
 }
 
-// writeFile atomically replaces the file at path by the output of fn. A device or pipe is written
-// directly.
-func writeFile(path string, fn func(*os.File) error) (err error) {
+// writeFile atomically replaces the file at path, or that to which a link there leads, by the output
+// of fn. A device or pipe is written directly.
+func writeFile(ctx context.Context, path string, fn func(*os.File) error) (err error) {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
-		f, err := os.OpenFile(path, os.O_WRONLY, 0)
+		f, err := openFile(ctx, path, os.O_WRONLY)
 		if err != nil {
 			return err
 		}
-		return errors.Join(fn(f), f.Close())
+		err = errors.Join(fn(f), f.Close())
+		return choose(err != nil && ctx.Err() != nil, ctx.Err(), err)
+	}
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		path = real // the link stays
 	}
 	f, err := createBeside(path)
 	if err != nil {

@@ -218,7 +218,7 @@ func (a *app) runImport(ctx context.Context, page *ledger.Page, path, format str
 	if path == "-" {
 		return filetree.ImportJSONLines(ctx, page, a.process.Stdin, o)
 	}
-	f, err := os.Open(path)
+	f, err := openFile(ctx, path, os.O_RDONLY)
 	if err != nil {
 		return filetree.Result{}, fmt.Errorf("import: %w", err)
 	}
@@ -226,7 +226,7 @@ func (a *app) runImport(ctx context.Context, page *ledger.Page, path, format str
 	if info, err := f.Stat(); err == nil {
 		p.update(func(c *counters) { c.totalBytes = info.Size() })
 	}
-	result, err := filetree.ImportJSONLines(ctx, page, f, o)
+	result, err := filetree.ImportJSONLines(ctx, page, interruptible(ctx, f), o)
 	if err != nil {
 		return result, fmt.Errorf("import %s: %w", quoted(path), err)
 	}

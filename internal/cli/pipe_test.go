@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -96,4 +97,27 @@ func TestSlowInputHoldsNoLock(t *testing.T) {
 			t.Errorf("%q: the page has %q", args, got)
 		}
 	}
+}
+
+// TestPipeWithoutWriter names a pipe that nothing else opens: a verb that ends does not wait for it.
+func TestPipeWithoutWriter(t *testing.T) {
+	dir, pipe := filepath.Join(t.TempDir(), "repo"), filepath.Join(t.TempDir(), "pipe")
+	do(t, 0, "", "--dir", dir, "init")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, end := context.WithCancel(t.Context())
+	end()
+	for _, args := range [][]string{{"put", "notes", "a", "-f", pipe}, {"catalog", "add", "things", pipe}} {
+		var errs bytes.Buffer
+		code := cli.Main(ctx, process(append([]string{"--dir", dir}, args...), nil, io.Discard, &errs))
+		if code != cli.ExitInterrupted || !strings.Contains(errs.String(), "interrupted: ") {
+			t.Errorf("%q: exit code %d, %s", args, code, &errs)
+		}
+	}
+	both, err := os.OpenFile(pipe, os.O_RDWR, 0) // ends the abandoned calls
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = both.Close() })
 }

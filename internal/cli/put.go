@@ -58,7 +58,7 @@ func (a *app) valueSource(ctx context.Context, f putFlags) (io.ReadCloser, error
 		}
 		return io.NopCloser(value), nil
 	}
-	file, err := os.Open(a.path(f.File))
+	file, err := openFile(ctx, a.path(f.File), os.O_RDONLY)
 	if err != nil {
 		return nil, fmt.Errorf("read value: %w", err)
 	}
@@ -70,7 +70,17 @@ func (a *app) valueSource(ctx context.Context, f putFlags) (io.ReadCloser, error
 	if err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
-	return file, nil
+	if info.Mode().IsRegular() {
+		return file, nil
+	}
+	slow, err := readAhead(ctx, file)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("read value: %w", err), file.Close())
+	}
+	return struct {
+		io.Reader
+		io.Closer
+	}{slow, file}, nil
 }
 
 // putIn puts the value if the condition holds, and updates the attributes of an imported file.

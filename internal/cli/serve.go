@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -84,7 +85,7 @@ func (a *app) serveRepository(ctx context.Context, repo *ledger.Repository) erro
 		return Main(ctx, Process{
 			Program: r.Program, Args: r.Args, Stdin: stdin, Stdout: stdout, Stderr: stderr, Buckets: a.process.Buckets, Clock: a.process.Clock,
 			LookupEnv: func(name string) (string, bool) { v, ok := r.Env[name]; return v, ok },
-			served:    repo, workDir: r.Dir, Asks: r.Asks,
+			served:    repo, workDir: r.Dir, pid: r.PID, Asks: r.Asks,
 		})
 	})
 	stop(errServeStops)
@@ -135,7 +136,7 @@ func (a *app) forward(ctx context.Context) error {
 		}
 		args = slices.Concat(args[:end], a.again, args[end:])
 	}
-	r := daemon.Request{Program: a.process.Program, Args: args, Env: a.environment(), Dir: dir, Asks: a.asks()}
+	r := daemon.Request{Program: a.process.Program, Args: args, Env: a.environment(), Dir: dir, PID: os.Getpid(), Asks: a.asks()}
 	code, ok, err := daemon.Run(ctx, a.dir, r, a.process.Stdin, a.stdout, a.process.Stderr)
 	switch {
 	case err != nil:
@@ -164,12 +165,27 @@ func (a *app) environment() map[string]string {
 }
 
 // path resolves a path of the user. When another process runs the verb, the base is the directory
-// in which the user started the verb.
+// in which the user started the verb, and open files such as /dev/stdin are those of that process.
 func (a *app) path(p string) string {
-	if a.process.workDir == "" || p == "" || p == "-" || filepath.IsAbs(p) {
+	if a.process.workDir == "" || p == "" || p == "-" {
 		return p
 	}
-	return filepath.Join(a.process.workDir, p)
+	if !filepath.IsAbs(p) {
+		return filepath.Join(a.process.workDir, p)
+	}
+	process := fmt.Sprintf("/proc/%d/", a.process.pid)
+	for i, own := range []string{"/dev/stdin", "/dev/stdout", "/dev/stderr"} {
+		if p == own {
+			return process + "fd/" + strconv.Itoa(i)
+		}
+	}
+	if rest, ok := strings.CutPrefix(p, "/dev/fd/"); ok {
+		return process + "fd/" + rest
+	}
+	if rest, ok := strings.CutPrefix(p, "/proc/self/"); ok {
+		return process + rest
+	}
+	return p
 }
 
 // reportEvery is the interval at which serve looks for failures of sync.

@@ -29,6 +29,8 @@ type Request struct {
 	Env map[string]string
 	// Dir is the client's working directory, absolute, the base of relative paths.
 	Dir string
+	// PID is the client's process, whose open files /dev/fd has.
+	PID int
 	// Asks reports that a user at the client can answer on standard input the questions that the
 	// command prints on standard error.
 	Asks bool
