@@ -272,8 +272,8 @@ func TestEmptyDirectoriesGo(t *testing.T) {
 	}
 }
 
-// TestCloseTakesBackWhatOpenMade leaves no directory behind in which nothing was stored, and touches
-// no other.
+// TestCloseTakesBackWhatOpenMade leaves no directory behind in which nothing was stored, and
+// touches no other.
 func TestCloseTakesBackWhatOpenMade(t *testing.T) {
 	top := t.TempDir()
 	path := filepath.Join(top, "new", "bucket")

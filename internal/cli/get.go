@@ -94,8 +94,8 @@ func (a *app) getEntry(ctx context.Context, entry ledger.Entry, f getFlags) erro
 	return err
 }
 
-// writeFile atomically replaces the file at path, or that to which a link there leads, by the output
-// of fn. A device or pipe is written directly.
+// writeFile atomically replaces the file at path, or that to which a link there leads, by the
+// output of fn. A device or pipe is written directly.
 func writeFile(ctx context.Context, path string, fn func(*os.File) error) (err error) {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		f, err := openFile(ctx, path, os.O_WRONLY)

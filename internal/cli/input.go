@@ -35,7 +35,8 @@ func interruptible(ctx context.Context, r io.Reader) io.Reader {
 const aheadBytes = 1 << 20
 
 // readAhead reads the beginning of r, and returns a reader of all of r. With it a verb waits for a
-// slow input of ordinary length before it opens its page, where it would keep other writers waiting.
+// slow input of ordinary length before it opens its page, where it would keep other writers
+// waiting.
 func readAhead(ctx context.Context, r io.Reader) (io.Reader, error) {
 	r = interruptible(ctx, r)
 	begin, err := io.ReadAll(io.LimitReader(r, aheadBytes))
@@ -47,8 +48,8 @@ type readerFunc func([]byte) (int, error)
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
 // openFile opens a file. A named pipe opens only when another process opens it too, and a read or
-// write of one may wait. Both fail when ctx ends. The goroutine of an abandoned call stays until the
-// pipe is opened.
+// write of one may wait. Both fail when ctx ends. The goroutine of an abandoned call stays until
+// the pipe is opened.
 func openFile(ctx context.Context, path string, flag int) (*os.File, error) {
 	type result struct {
 		file *os.File

@@ -99,7 +99,7 @@ func TestSlowInputHoldsNoLock(t *testing.T) {
 	}
 }
 
-// TestPipeWithoutWriter names a pipe that nothing else opens: a verb that ends does not wait for it.
+// TestPipeWithoutWriter names a pipe that nothing else opens: a verb that ends does not wait.
 func TestPipeWithoutWriter(t *testing.T) {
 	dir, pipe := filepath.Join(t.TempDir(), "repo"), filepath.Join(t.TempDir(), "pipe")
 	do(t, 0, "", "--dir", dir, "init")
