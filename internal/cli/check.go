@@ -36,7 +36,7 @@ func (a *app) checkPages(ctx context.Context, repo *ledger.Repository, set *page
 	report, err := admin.Check(ctx, repo, &o)
 	p.finish()
 	if errors.Is(err, ledger.ErrNotFound) {
-		return a.none(set)
+		return a.notHere(ctx, repo, set)
 	}
 	if err != nil {
 		return fmt.Errorf("check: %w", err)
@@ -54,6 +54,19 @@ func (a *app) checkPages(ctx context.Context, repo *ledger.Repository, set *page
 	}
 	a.summary("%s, %s: %s\n", countText(len(report.Pages), "pages"), sizeText(bytes), verifiedText(report))
 	return nil
+}
+
+// notHere returns the error of check when no page of the set is on this device.
+func (a *app) notHere(ctx context.Context, repo *ledger.Repository, set *pageSet) error {
+	pages, err := repo.Pages(ctx)
+	if err != nil {
+		return fmt.Errorf("check: %w", err)
+	}
+	if !slices.ContainsFunc(pages, func(p ledger.PageInfo) bool { return set.has(p.PageRef) }) {
+		return a.none(set)
+	}
+	return withHint(classedf(ledger.ErrNotFound, "%s is in the cloud only: there is nothing to verify on this device", quoted(set.name.text)),
+		"%s; %s LEDGER/PAGE brings a page back", a.command("cloud", "check"), a.command("fetch"))
 }
 
 func (a *app) repairHint(o admin.CheckOptions, report *admin.CheckReport) string {

@@ -301,7 +301,7 @@ func (a *app) fileHint(err error) string {
 		return parent + " does not exist, or cannot be written: name another directory"
 	case errors.Is(err, fs.ErrNotExist):
 		return "check that " + file + " exists, or name another file"
-	case own && op == "mkdir":
+	case op == "mkdir":
 		return "check the permissions of " + parent
 	case own && isFile(path):
 		return "check the permissions of " + file

@@ -60,8 +60,11 @@ func (a *app) evicted(r admin.EvictReport, o admin.EvictOptions, err error) erro
 			choose(o.DryRun, "would be freed", choose(o.Values, "dropped; gc --compact frees the space", "freed")))
 	}
 	if err == nil && o.FreeBytes > r.FreedBytes {
-		a.warn(fmt.Errorf("less than %s can be freed: %s stay, because they are open or not in the cloud (see %s)",
-			sizeText(o.FreeBytes), countText(len(r.Kept), "pages"), a.command("status", "--space")))
+		stay := ""
+		if n := len(r.Kept); n > 0 {
+			stay = fmt.Sprintf(": %s stay, because they are open or not in the cloud (see %s)", countText(n, "pages"), a.command("status", "--space"))
+		}
+		a.warn(fmt.Errorf("less than %s can be freed%s", sizeText(o.FreeBytes), stay))
 	}
 	return partly(err, len(r.Evicted) > 0)
 }

@@ -20,4 +20,8 @@ func TestPermissionHints(t *testing.T) {
 			t.Errorf("of %s: %q, want %q", path, hint, want)
 		}
 	}
+	parent := filepath.Dir(dir)
+	if hint := a.hintOf(&fs.PathError{Op: "mkdir", Path: filepath.Join(parent, "new"), Err: fs.ErrPermission}); hint != "check the permissions of "+parent {
+		t.Errorf("of a new directory: %q", hint)
+	}
 }
