@@ -5,6 +5,7 @@ package cli_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -119,5 +120,7 @@ func TestPipeWithoutWriter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = both.Close() })
+	if err := errors.Join(os.Remove(pipe), both.Close()); err != nil { // a call that comes later finds no pipe
+		t.Error(err)
+	}
 }
