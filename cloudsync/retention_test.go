@@ -532,3 +532,22 @@ func TestEraseIsTakenUpAgain(t *testing.T) {
 		}
 	}
 }
+
+// TestEraseBesideASnapshot erases a value while a snapshot stands on an older commit that was given
+// up.
+func TestEraseBesideASnapshot(t *testing.T) {
+	w := newWorld(t)
+	a := w.device()
+	a.commit(edit{"k": []byte("0")})
+	sync(t, a)
+	defer a.store.Pin(a.store.NewestHead().ID)()
+	a.commit(edit{"secret": []byte("s")})
+	sync(t, a)
+	secret := a.store.NewestHead()
+	a.commit(edit{"secret": []byte("t")})
+	sync(t, a)
+	collectBucket(t, a, cloudsync.GCOptions{Retention: &cloudsync.Retention{Last: 2}})
+	if _, err := a.Erase(t.Context(), []commit.ID{secret.ID}, nil); err != nil {
+		t.Error(err)
+	}
+}

@@ -54,7 +54,10 @@ func (p *Page) cutIfDue(ctx context.Context) error {
 	if due, err = p.cutDue(ctx); err != nil || !due {
 		return err
 	}
-	_, err = p.cut(ctx)
+	done, err := p.cut(ctx)
+	if err == nil && !done { // what it has written is of no use
+		p.ses.retryAt = p.s.o.Clock.Now().Add(cutPause)
+	}
 	return err
 }
 

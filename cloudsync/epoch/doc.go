@@ -48,10 +48,11 @@
 // unsynced. Pending packs and uploaded bodies are dropped and made again. Places outside the
 // manifest are forgotten; a piece that an unsynced commit needs is fetched first.
 //
-// Merge: given-up commits stay stored while an unsynced commit or a transaction stands on one. If a
-// merge of the heads needs one, they are merged before anything is sent (Joined.Wait). After a cut
-// its head is known to descend from all that it gave up (State.Above); after a renewal with several
-// heads nothing is known, and such a merge may take an older base.
+// Merge: a device keeps the given-up commits that it has below unsynced commits and below pinned
+// ones (Joined.Held). While a merge of its heads needs one as a base, or as a base of bases, the
+// device merges first and sends later (Joined.Wait). The head of a cut descends from all that the
+// cut gave up (State.Above). After a renewal with several heads this is unknown: a merge may take
+// an older base.
 //
 // Renewal: on evidence that the bucket has lost an object, a device begins an epoch that keeps
 // everything it has. Evidence is: no epoch exists; the newest epoch cannot be joined; an entry is

@@ -12,21 +12,20 @@ type Joined struct {
 	View Graph
 	// Heads are the heads of the log that count as heads on the device.
 	Heads Set
-	// Graph has all commits of the device and of the log, also given-up ones. The device merges in
-	// it.
+	// Graph is the history in which the device merges: View, and if Wait holds, also the given-up
+	// commits that the device has.
 	Graph Graph
-	// Wait says that the heads of the device are merged before it sends anything or begins an
-	// epoch: that takes given-up commits, which other devices may lack.
+	// Wait says that a merge of the heads needs a given-up commit, as a base or as a base of bases.
+	// The device makes it before it sends anything: other devices may lack that commit.
 	Wait bool
 	// Later are the heads that are merged after the others if Wait holds: no given-up commit that
-	// the device has is known to be below them.
+	// the device has is known to be below them, so that a merge with one could take an older base.
 	Later Set
-	// Keep says that given-up commits stay stored: Wait holds, or may hold after the next entry,
-	// since an unsynced commit stands on a given-up one.
-	Keep bool
 	// Memory are all commits that the device knows to be given up. Send are those that the log does
 	// not list. They go up with Unsynced, so that none of them becomes a head again.
 	Memory, Send Set
+
+	whole Graph // of all commits of the device and of the log
 }
 
 // Join decides the fate of the commits of a device: at its entry into an epoch, whose checkpoint
@@ -42,34 +41,60 @@ func Join(g Graph, memory Set, s State) Joined {
 	j.GivenUp = rest.And(j.Memory)
 	unsynced := rest.Without(j.Memory)
 	j.Heads = s.Heads().Without(j.Send)
-	j.Graph = g.With(s.Kept...)
-	for _, n := range j.Graph.Reduce(kept.Union(unsynced)) {
+	j.whole = g.With(s.Kept...)
+	for _, n := range j.whole.Reduce(kept.Union(unsynced)) {
 		if unsynced.Has(n.ID) {
 			j.Unsynced = append(j.Unsynced, n)
 		}
 	}
 	j.View = s.Kept.With(j.Unsynced...)
-	j.merging()
+	heads := j.whole.Heads().And(j.Heads.Union(unsynced))
+	need, known := heads, s.Gone.Union(kept)
+	for _, u := range heads.And(unsynced) { // other devices may have commits on those of the log
+		if from := j.whole.Ancestors(u); !j.Heads.Within(from) {
+			need = need.Union(j.whole.highest(from.And(known)))
+		}
+	}
+	if j.Wait = len(j.whole.Closed(need).And(j.GivenUp)) > 0; !j.Wait {
+		j.Graph = j.whole.Reduce(j.View.Set())
+		return j
+	}
+	j.Graph = j.whole
+	above := func(h Commit) bool { return len(j.whole.Ancestors(h).And(j.GivenUp)) > 0 }
+	if j.Later = slices.DeleteFunc(slices.Clone(heads), above); len(heads)-len(j.Later) < 2 {
+		j.Later = nil
+	}
 	return j
 }
 
-// merging sets Wait, Later and Keep.
-func (j *Joined) merging() {
-	gone, unsynced := j.Graph.Set().Without(j.View.Set()), j.Unsynced.Set()
-	heads := j.Graph.Heads().And(j.Heads.Union(unsynced))
-	if j.Wait = len(j.Graph.Closed(heads).And(gone)) > 0; j.Wait {
-		j.Later = slices.DeleteFunc(slices.Clone(heads), func(h Commit) bool { return len(j.Graph.Ancestors(h).And(gone)) > 0 })
+// Held returns the given-up commits that the device keeps: all if Wait holds, else those below
+// unsynced commits that stand on one, and those below the pinned ones. A merge may need them once
+// the log has brought more commits.
+func (j *Joined) Held(pinned Set) Set {
+	if j.Wait {
+		return j.GivenUp
 	}
-	j.Keep = j.Wait || slices.ContainsFunc(j.Graph, func(n Node) bool { return unsynced.Has(n.ID) && len(n.Near.And(gone)) > 0 })
+	on := pinned.And(j.GivenUp)
+	unsynced := j.Unsynced.Set()
+	for _, n := range j.whole {
+		if unsynced.Has(n.ID) {
+			on = on.Union(n.Near.And(j.GivenUp))
+		}
+	}
+	return j.whole.Ancestors(on...).And(j.GivenUp)
 }
 
-// Above returns the state of an epoch whose head has an edge to the latest commits in g that the
-// epoch gave up. The checkpoint does not say which of its commits descend from a given-up one. It
-// need not: a cut begins while the log has one head, and so that head descends from all of them.
-// After a renewal there may be several heads: then the state stays as it is.
+// Above returns s with an edge from its only head to the latest of its given-up commits in g; with
+// several heads it returns s. The checkpoint does not say which of its commits descend from a
+// given-up one. It need not: a cut begins while the log has one head, and so that head descends
+// from all of them. After a renewal the given-up commits may have been under one of several heads.
 func (s State) Above(g Graph) State {
-	if h := s.Heads(); len(h) == 1 {
-		s.Kept = s.Kept.With(Node{ID: h[0], Near: g.Reduce(s.Gone).Heads()})
+	h := s.Heads()
+	if len(h) != 1 {
+		return s
 	}
+	i, _ := s.Kept.Index(h[0])
+	below := slices.DeleteFunc(g.Reduce(s.Gone), func(n Node) bool { return n.Generation >= s.Kept[i].Generation })
+	s.Kept = s.Kept.With(Node{ID: h[0], Near: Graph(below).Heads()})
 	return s
 }

@@ -225,7 +225,7 @@ func (w *world) drive(r *rules, i int) bool {
 		d.phase, d.kind = writing, epoch.Cut
 		return run()
 	}
-	if w.prune(r, d) || w.merge(r, d, i%2 == 1) || w.upload(r, d) {
+	if w.prune(r, d) || w.merge(r, d, i) || w.upload(r, d) {
 		return true
 	}
 	return w.append(r, d, i, well)

@@ -29,6 +29,7 @@ type rules struct {
 	noAdoption     bool // nothing behind a hole is adopted
 	noErased       bool // a renewal does not ask what other lineages erased
 	noEdge         bool // the head of an epoch has no edge to what the epoch gave up
+	noneHeld       bool // given-up commits are pruned that no merge of the present heads needs
 	noLater        bool // all heads are merged in any order
 	anyHeads       bool // a cut begins while the log has several heads
 	keepLong       bool // an uploaded body survives a join
@@ -143,19 +144,31 @@ func (w *world) mayCut(r *rules, d *device) bool {
 	return (r.anyHeads || len(d.log.Heads()) < 2) && !w.merging(r, d).Wait
 }
 
-// prune removes the given-up commits once no merge needs them. All stay while a transaction stands
-// on one.
+// prune removes the given-up commits that no merge needs.
 func (w *world) prune(r *rules, d *device) bool {
-	gone := d.old.Set()
-	if len(gone) == 0 || gone.Has(d.tx) || w.merging(r, d).Keep {
+	j := w.merging(r, d)
+	held := j.Held(epoch.Set{d.tx})
+	if r.noneHeld && !j.Wait {
+		held = epoch.Set{d.tx}
+	}
+	gone := d.old.Set().Without(held)
+	if len(gone) == 0 {
 		return false
 	}
+	var old, near, unsynced epoch.Graph
 	g := w.graph(d)
-	d.unsynced = slices.DeleteFunc(g.Reduce(g.Set().Without(gone)), func(n epoch.Node) bool {
-		_, unsynced := d.unsynced.Index(n.ID)
-		return !unsynced
-	})
-	d.old, d.near = nil, nil
+	for _, n := range g.Reduce(g.Set().Without(gone)) {
+		if _, ok := d.old.Index(n.ID); ok {
+			old = append(old, n)
+		}
+		if _, ok := d.unsynced.Index(n.ID); ok {
+			unsynced = append(unsynced, n)
+		}
+		if len(n.Near.And(d.old.Set())) > 0 {
+			near = append(near, n)
+		}
+	}
+	d.old, d.near, d.unsynced = old, near, unsynced
 	return true
 }
 
@@ -372,8 +385,8 @@ func (w *world) mergeWith(d *device, g epoch.Graph, a, b epoch.Commit) epoch.Com
 	return w.commit(d, parents, bases, true, w.needs(parents)).node.ID
 }
 
-// merge merges two heads. Merges that need given-up commits come first.
-func (w *world) merge(r *rules, d *device, last bool) bool {
+// merge merges two heads; how says which. Heads in Later wait.
+func (w *world) merge(r *rules, d *device, how int) bool {
 	h, m := w.heads(d), w.merging(r, d)
 	if !r.noLater {
 		h = h.Without(m.Later)
@@ -381,11 +394,15 @@ func (w *world) merge(r *rules, d *device, last bool) bool {
 	if len(h) < 2 {
 		return false
 	}
-	other := h[1]
-	if last {
-		other = h[len(h)-1]
+	last := len(h) - 1
+	a, b := h[0], h[1]
+	switch how % 3 {
+	case 1:
+		b = h[last]
+	case 2:
+		a, b = h[last-1], h[last]
 	}
-	w.mergeWith(d, m.Graph, h[0], other)
+	w.mergeWith(d, m.Graph, a, b)
 	return true
 }
 

@@ -226,7 +226,7 @@ func scenarios() []*scenario {
 			twoHeads(w)
 			a, b := &w.devices[0], &w.devices[1]
 			w.read(honest(), a)
-			w.merge(honest(), b, false)
+			w.merge(honest(), b, 0)
 			for range 2 {
 				w.commit(a, w.heads(a).Without(epoch.Set{4}), nil, false, 0)
 			}
@@ -259,6 +259,15 @@ func scenarios() []*scenario {
 			w.look(honest(), b)
 			b.tx = a.log.Kept[0].ID
 			w.left = budget{commits: 1}
+		}),
+		scene("transactions on tagged commits behind a cut", 2, 2, last, func(w *world) {
+			twoHeads(w)
+			a, b := &w.devices[0], &w.devices[1]
+			w.read(honest(), a)
+			a.tags = []epoch.Tag{{Name: "a", Commit: 3}, {Name: "b", Commit: 4}}
+			settle(w, 0, 1)
+			a.tx, b.tx = 3, 4
+			a.phase, a.kind = writing, epoch.Cut
 		}),
 		scene("beside a deletion", 2, 2, epoch.Retention{}, func(w *world) {
 			w.left = budget{commits: 1, cuts: 1, jumps: []epoch.Time{31 * day}}

@@ -94,16 +94,23 @@ func mutants() []mutant {
 		{"unsynced commits on what is given up are merged with the true base", func(r *rules) {
 			r.join = func(g epoch.Graph, memory epoch.Set, s epoch.State) epoch.Joined {
 				j := epoch.Join(g, memory, s)
-				j.Wait, j.Keep = false, false
+				j.Wait, j.Graph = false, j.View
 				return j
 			}
 		}, "unsynced beside a cut"},
 		{"the head of an epoch descends from all that it gives up", flagged(func(r *rules) *bool { return &r.noEdge }), "transaction behind a cut"},
+		{"given-up commits stay below unsynced and pinned ones", flagged(func(r *rules) *bool { return &r.noneHeld }), "unsynced beside a cut"},
 		{"heads that may stand on what other epochs gave up are merged later", flagged(func(r *rules) *bool { return &r.noLater }), "transaction on a kept commit behind a cut"},
 		{"a cut begins while the log has one head", flagged(func(r *rules) *bool { return &r.anyHeads }), "transaction beside two heads"},
 		{"a cut keeps the bases of merges", func(r *rules) {
-			r.keep = func(s epoch.State, at epoch.Time, erase epoch.Set) epoch.Set { return s.Heads() }
-		}, "transaction beside two heads"},
+			r.keep = func(s epoch.State, _ epoch.Time, erase epoch.Set) epoch.Set {
+				keep := s.Heads()
+				for _, t := range s.Tags {
+					keep = keep.Union(epoch.Set{t.Commit})
+				}
+				return keep.Without(erase)
+			}
+		}, "transactions on tagged commits behind a cut"},
 		{"a renewal honours erasures of all lineages", flagged(func(r *rules) *bool { return &r.noErased }), "erase, rolled back in the midst"},
 		{"a renewal lists all that was given up before", func(r *rules) {
 			r.renew = func(s epoch.State, id epoch.ID, p epoch.Position, l epoch.Looked, erased, send epoch.Set, packs []epoch.ID) (epoch.Proposal, epoch.State) {

@@ -444,7 +444,11 @@ func (e *entering) setNear(ctx context.Context) (err error) {
 			e.near[n.ID] = e.st.Kept[i].Near.Union(down)
 		}
 	}
-	above := e.st.Above(e.view).Kept
+	st := e.st
+	if e.x.Kind == epoch.Renewal { // other lineages erased these
+		st.Gone = st.Gone.Without(e.x.Erased)
+	}
+	above := st.Above(e.view).Kept
 	for _, h := range e.st.Heads() {
 		if i, _ := above.Index(h); !slices.Equal(above[i].Near, e.st.Kept[i].Near) {
 			e.near[h] = e.near[h].Union(above[i].Near)

@@ -14,56 +14,51 @@ import (
 	"github.com/ledgerd/ledger/storage"
 )
 
-// merging returns what package epoch says of merges while storage has given-up commits; nil: it has
-// none.
-func (p *Page) merging(ctx context.Context) (*epoch.Joined, error) {
+// merging returns what package epoch says of merges while storage has given-up commits, with the
+// commits of the page; nil: it has none.
+func (p *Page) merging(ctx context.Context) (*epoch.Joined, epoch.Graph, error) {
 	if len(p.state.GiveUp) == 0 {
-		return nil, nil
+		return nil, nil, nil
 	}
 	g, unsynced, err := p.graph(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	st := p.logState(g, unsynced, wire.Retention{})
 	st.Gone = p.state.Gone.Without(p.state.Send)
 	j := epoch.Join(g, p.state.Gone, st)
-	return &j, nil
+	return &j, g, nil
 }
 
 // Waits reports whether the heads have to be merged before anything is sent: see epoch.Joined.
 func (p *Page) Waits(ctx context.Context) (bool, error) {
-	j, err := p.merging(ctx)
+	j, _, err := p.merging(ctx)
 	return j != nil && j.Wait, err
 }
 
 // Prune removes the commits of State.GiveUp that nothing needs from storage, and returns their
-// number. It removes none while merges may need them (epoch.Joined), or while one of them is
-// pinned: a transaction may yet put a commit on it.
+// number. It leaves those that merges may need (epoch.Joined.Held), and those of Options.InUse. A
+// transaction may yet put a commit on a pinned one.
 func (p *Page) Prune(ctx context.Context) (pruned int, err error) {
-	if j, err := p.merging(ctx); err != nil || j == nil || j.Keep {
+	pinned := setOf(p.o.Store.Pins()) // before the graph: a transaction may end in between
+	j, g, err := p.merging(ctx)
+	if err != nil || j == nil {
 		return 0, err
 	}
+	held := j.Held(pinned)
 	used := map[commit.ID]bool{}
 	if p.o.InUse != nil {
 		for _, id := range p.o.InUse() {
 			used[id] = true
 		}
 	}
-	pinned := setOf(p.o.Store.Pins())
 	var left, ids []commit.ID
 	for _, id := range p.state.GiveUp {
-		switch {
-		case pinned.Has(short(id)):
-			return 0, nil
-		case used[id]:
+		if used[id] || held.Has(short(id)) {
 			left = append(left, id)
-		default:
+		} else {
 			ids = append(ids, id)
 		}
-	}
-	g, _, err := p.graph(ctx)
-	if err != nil {
-		return 0, err
 	}
 	kept, err := p.o.Store.Prune(ctx, ids)
 	if err != nil && !errors.Is(err, base.ErrConflict) {

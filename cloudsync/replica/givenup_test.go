@@ -4,10 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
+	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/cloudsync/replica"
 	"github.com/ledgerd/ledger/cloudsync/wire"
+	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/merge"
+	"github.com/ledgerd/ledger/split"
 )
 
 // TestMergeWithGivenUpBase: a device that comes back with commits on what was given up meanwhile
@@ -65,5 +69,104 @@ func TestMergeWithGivenUpBase(t *testing.T) {
 	w.check()
 	if _, err := b.store.Commit(ctx, on.ID); err == nil || len(b.page.State().GiveUp) > 0 {
 		t.Errorf("the base is still here: %v, %d are to be given up", err, len(b.page.State().GiveUp))
+	}
+}
+
+// TestEqualMergesBesideASnapshot: of two devices with equal heads, one still has a given-up commit,
+// since a snapshot stands on it. Both make the same merge.
+func TestEqualMergesBesideASnapshot(t *testing.T) {
+	ctx := t.Context()
+	w := newFleet(t, 4, 3)
+	a, b, c := w.devices[0], w.devices[1], w.devices[2]
+	a.commit(puts{"a": {content: []byte("1")}})
+	w.must(a.store.SetTag(ctx, "v1", a.store.NewestHead().ID))
+	for _, d := range w.devices[:3] {
+		w.must(d.sync(ctx))
+	}
+	w.clock.Advance(time.Minute)
+	a.commit(puts{"q": {content: []byte("given up")}})
+	w.must(a.sync(ctx))
+	w.must(b.sync(ctx))
+	defer b.store.Pin(b.store.NewestHead().ID)()
+	w.clock.Advance(time.Minute)
+	c.commit(puts{"q": {content: []byte("later")}})
+	w.clock.Advance(time.Minute)
+	a.retain = &wire.Retention{Last: 1}
+	a.commit(puts{"z": {content: []byte("head")}})
+	w.must(a.sync(ctx))
+	w.must(a.log.Cut(ctx))
+	_, err := a.page.Prune(ctx)
+	w.must(err)
+	w.must(b.sync(ctx))
+	_, err = c.log.CatchUp(ctx)
+	w.must(err)
+	body, err := c.body(ctx)
+	w.must(err)
+	_, err = c.log.Append(ctx, body)
+	w.must(err)
+	var merges []commit.ID
+	for _, d := range []*member{a, b} {
+		_, err = d.log.CatchUp(ctx)
+		w.must(err)
+		merges = append(merges, d.mergeAll().ID)
+	}
+	if merges[0] != merges[1] || len(a.page.State().GiveUp) != 0 || len(b.page.State().GiveUp) != 1 {
+		t.Errorf("merges %v, with %d and %d given-up commits", merges, len(a.page.State().GiveUp), len(b.page.State().GiveUp))
+	}
+}
+
+// mergeAll makes the merge of the heads as a page does, and discards it.
+func (d *member) mergeAll() *commit.Commit {
+	ctx := d.t.Context()
+	st, err := replica.StandingOf(ctx, d.store)
+	d.must(err)
+	j := d.store.NewJournal()
+	defer j.Rollback()
+	env := &merge.Env{
+		View: merge.View{
+			Page: fleetPage, Commits: st.Over(d.store, d.store),
+			Tree: func(c *commit.Commit) btree.Tree { return btree.Tree{Page: fleetPage, Source: j, Root: c.Root} },
+		},
+		Sink: j, Pieces: j, Table: split.DefaultTable(),
+	}
+	merged, err := merge.Heads(ctx, env, merge.Rules{}, st.First(d.store.Heads()))
+	d.must(err)
+	return merged[0].Commit
+}
+
+// TestPruneWhileATransactionEnds: the commit of a transaction keeps its base, also if the
+// transaction ends while Prune looks.
+func TestPruneWhileATransactionEnds(t *testing.T) {
+	ctx := t.Context()
+	w := newFleet(t, 4, 2)
+	a, b := w.devices[0], w.devices[1]
+	a.commit(puts{"a": {content: []byte("1")}})
+	w.must(a.sync(ctx))
+	w.must(b.sync(ctx))
+	on := b.store.NewestHead()
+	release := b.store.Pin(on.ID)
+	a.retain = &wire.Retention{Last: 1}
+	a.commit(puts{"b": {content: []byte("2")}})
+	w.must(a.sync(ctx))
+	w.must(a.log.Cut(ctx))
+	_, err := b.log.CatchUp(ctx)
+	w.must(err)
+	p, err := replica.Open(ctx, replica.Options{
+		Store: b.store, Bucket: b.bucket, Sealer: b.sealer, Names: b.names, NewID: w.id,
+		InUse: func() []commit.ID {
+			b.commit(puts{"c": {content: []byte("3")}}, on)
+			release()
+			return nil
+		},
+	})
+	w.must(err)
+	if n, err := p.Prune(ctx); err != nil || n != 0 {
+		t.Errorf("pruned %d, %v", n, err)
+	}
+	st, err := replica.StandingOf(ctx, b.store)
+	w.must(err)
+	h := b.store.Heads()
+	if r, err := merge.Relate(ctx, st.Over(b.store, b.store), h[0], h[1]); err != nil || r.Bases[0].ID != on.ID {
+		t.Errorf("bases %v, want %s, %v", r.Bases, on.ID.Short(), err)
 	}
 }

@@ -25,8 +25,8 @@ type Standing struct {
 	// Retention is the bucket's, or that of the former bucket if the page was never synced with
 	// this one.
 	Retention wire.Retention
-	near      map[epoch.Commit]epoch.Set
-	later     epoch.Set
+	near      map[epoch.Commit]epoch.Set // of commits whose nearest ancestors are not their parents
+	later     epoch.Set                  // epoch.Joined.Later
 }
 
 // StandingOf reads the Standing of a store. Errors: *base.CorruptError for a bad row; those of the
@@ -54,20 +54,23 @@ func StandingOf(ctx context.Context, store *storage.Store) (*Standing, error) {
 	if p.state, err = loadState(ctx, store, s.Bucket); err != nil {
 		return nil, err
 	}
-	j, err := p.merging(ctx)
+	j, g, err := p.merging(ctx)
 	if err != nil {
 		return nil, err
 	}
 	st.near = map[epoch.Commit]epoch.Set{}
 	for _, n := range j.Graph {
-		st.near[n.ID] = n.Near
+		i, _ := g.Index(n.ID)
+		if _, ok := s.Near[n.ID]; ok || !slices.Equal(n.Near, g[i].Near) {
+			st.near[n.ID] = n.Near
+		}
 	}
 	st.later = j.Later
 	return st, nil
 }
 
-// First returns those of the heads that are merged before all others. All of them were durable
-// before StandingOf.
+// First returns the heads without those that are merged later (epoch.Joined); all if nothing waits.
+// Every head must have been durable before StandingOf.
 func (s *Standing) First(heads []*commit.Commit) []*commit.Commit {
 	return slices.DeleteFunc(slices.Clone(heads), func(h *commit.Commit) bool { return s.later.Has(short(h.ID)) })
 }
@@ -119,6 +122,9 @@ func (p *Page) Surplus(ctx context.Context, r wire.Retention) (int, error) {
 	s := p.logState(g, unsynced, r)
 	for name, id := range tags {
 		s.Tags = append(s.Tags, epoch.Tag{Name: name, Commit: short(id)})
+	}
+	if len(s.Heads()) > 1 { // see ErrHeads
+		return 0, nil
 	}
 	return len(s.Kept.Set().Without(s.Keep(p.state.EntryTime, nil))), nil
 }

@@ -131,6 +131,8 @@ func (t *Tx) finish(ctx context.Context, unlock func(), hand func(context.Contex
 	p, started, changes := t.page, t.page.env.Clock.Now(), t.moved+t.journal.Count()
 	call := p.gate.Call(ctx)
 	defer call.Release()
+	release := p.env.Store.Pin(t.base.ID) // until the commit on it is durable
+	defer release()
 	c, pending, err := hand(call)
 	t.end()
 	unlock()
