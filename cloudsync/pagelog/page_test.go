@@ -367,7 +367,7 @@ func (d *device) Enter(ctx context.Context, x *pagelog.Epoch, next epoch.Positio
 	return nil
 }
 
-// mergeAtOnce makes the merges that need what is given up.
+// mergeAtOnce makes the merges that need given-up commits.
 func (d *device) mergeAtOnce(view epoch.Graph, s epoch.State) {
 	for {
 		view = view.With(d.unsynced...)

@@ -14,9 +14,9 @@ import (
 	"github.com/ledgerd/ledger/split"
 )
 
-// TestMergeWithGivenUpBase: a device that comes back with commits on what was given up meanwhile
-// merges them with the true base, and sends nothing before. Then it gives up what the others have
-// given up. A cut waits until the log has one head.
+// TestMergeWithGivenUpBase: a device comes back with commits on a commit that was given up. It
+// merges them with that commit as the base, and sends nothing before. Then it prunes the commit. A
+// cut waits until the log has one head.
 func TestMergeWithGivenUpBase(t *testing.T) {
 	ctx := t.Context()
 	w := newFleet(t, 4, 2)
