@@ -39,13 +39,17 @@
 //	`ledger:"max"`      numbers, strings and times: the greatest
 //	otherwise           the side that wrote the record last
 //
+// Elements of sets, and keys of maps, are strings, booleans, numbers, or arrays and structs of
+// these. Elements may also be time.Time.
+//
 // When devices merged the same branches concurrently in different ways, the common ancestors may
 // have different versions of a record. Additions and removals are then unknown: a counter becomes
 // the greater one, and a set has the elements of both sides.
 //
-// A field that is a struct without a tag is merged field by field, too. If one side deleted a
-// record and the other changed it, the side that wrote last wins. Page.Conflicts lists the lost
-// changes under the rule "records".
+// A field that is a struct without a tag is merged field by field, too. A struct with unexported
+// fields is one value and has no tags. If one side deleted a record and the other changed it, the
+// side that wrote last wins. It also wins when the merged record cannot be encoded or has a key
+// above MaxIndexKeyBytes. Page.Conflicts lists the lost changes under the rule "records".
 //
 // The rule of Open is kept in memory only, and heads may be merged before Open is called: by
 // background sync, and by the opening of the page. So give the rule to the repository as well:

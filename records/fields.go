@@ -25,9 +25,9 @@ func mergerOf(t reflect.Type, tag string) (merger, error) {
 		return mergeCounter, nil
 	case tag == "max" && ordered:
 		return mergeMax, nil
-	case tag == "set" && t.Kind() == reflect.Map:
+	case tag == "set" && t.Kind() == reflect.Map && isPlain(t.Key()):
 		return mergeMap, nil
-	case tag == "set" && t.Kind() == reflect.Slice && t.Elem().Comparable():
+	case tag == "set" && t.Kind() == reflect.Slice && (isPlain(t.Elem()) || t.Elem() == timeType):
 		return mergeSlice, nil
 	case tag == "" && t.Kind() == reflect.Struct && t != timeType:
 		return structMerger(t)
@@ -37,24 +37,43 @@ func mergerOf(t reflect.Type, tag string) (merger, error) {
 	return nil, fmt.Errorf("tag %q does not fit the type %s: %w", tag, t, ledger.ErrInvalid)
 }
 
+// isPlain reports whether == compares values of the type by content, so that a decoded value equals
+// the encoded one. Pointers differ after decoding, and == of interfaces may panic.
+func isPlain(t reflect.Type) bool {
+	switch t.Kind() {
+	case reflect.Array:
+		return isPlain(t.Elem())
+	case reflect.Struct:
+		for i := range t.NumField() {
+			if !isPlain(t.Field(i).Type) {
+				return false
+			}
+		}
+		return true
+	}
+	return t.Kind() == reflect.String || t.Kind() >= reflect.Bool && t.Kind() <= reflect.Complex128
+}
+
 // structMerger merges structs field by field. A struct with unexported fields is merged as one
-// value.
+// value, so its fields have no tags.
 func structMerger(t reflect.Type) (merger, error) {
 	var each []merger
+	hidden, tagged := false, false
 	for i := range t.NumField() {
 		f := t.Field(i)
 		tag := f.Tag.Get("ledger")
-		if !f.IsExported() {
-			if tag != "" {
-				return nil, fmt.Errorf("field %s of %s has a tag and is not exported: %w", f.Name, t, ledger.ErrInvalid)
-			}
-			return mergeLast, nil
-		}
+		hidden, tagged = hidden || !f.IsExported(), tagged || tag != ""
 		m, err := mergerOf(f.Type, tag)
 		if err != nil {
 			return nil, fmt.Errorf("field %s: %w", f.Name, err)
 		}
 		each = append(each, m)
+	}
+	if hidden && tagged {
+		return nil, fmt.Errorf("%s has tags and fields that are not exported: %w", t, ledger.ErrInvalid)
+	}
+	if hidden {
+		return mergeLast, nil
 	}
 	return func(base, left, right reflect.Value, leftNewer bool) (reflect.Value, bool) {
 		out, lost := reflect.New(t).Elem(), false
@@ -78,13 +97,16 @@ func mergeOne(m merger, base, left, right reflect.Value, leftNewer bool) (reflec
 		return left, false
 	case same(base, left):
 		return right, false
-	case same(left, right) && (!base.IsValid() || !isNumber(left)): // both may have added the same amount
+	case same(left, right) && !(base.IsValid() && mayCount(left)): // both may have added the same amount
 		return left, false
 	}
 	return m(base, left, right, leftNewer)
 }
 
-func isNumber(v reflect.Value) bool { return v.Kind() >= reflect.Int && v.Kind() <= reflect.Float64 }
+// mayCount reports whether v is a counter or has counters.
+func mayCount(v reflect.Value) bool {
+	return v.Kind() >= reflect.Int && v.Kind() <= reflect.Float64 || v.Kind() == reflect.Struct
+}
 
 func same(a, b reflect.Value) bool {
 	if !a.IsValid() {
@@ -184,7 +206,7 @@ func mergeSlice(base, left, right reflect.Value, leftNewer bool) (reflect.Value,
 	has := func(s reflect.Value) map[any]bool {
 		m := map[any]bool{}
 		for i := range s.Len() {
-			m[s.Index(i).Interface()] = true
+			m[element(s.Index(i))] = true
 		}
 		return m
 	}
@@ -192,7 +214,7 @@ func mergeSlice(base, left, right reflect.Value, leftNewer bool) (reflect.Value,
 	out, taken := reflect.MakeSlice(base.Type(), 0, first.Len()+second.Len()), map[any]bool{}
 	for _, s := range []reflect.Value{first, second} {
 		for i := range s.Len() {
-			e := s.Index(i).Interface()
+			e := element(s.Index(i))
 			if taken[e] || before[e] && !(one[e] && two[e]) {
 				continue
 			}
@@ -201,4 +223,12 @@ func mergeSlice(base, left, right reflect.Value, leftNewer bool) (reflect.Value,
 		}
 	}
 	return out, false
+}
+
+// element returns the value of v for ==. Equal times in several time zones are one element.
+func element(v reflect.Value) any {
+	if v.Type() == timeType {
+		return v.Interface().(time.Time).UTC()
+	}
+	return v.Interface()
 }

@@ -158,8 +158,13 @@ func (s *strategy[T]) merged(ctx context.Context, g *rules.Group, id string, bas
 	v, lost := mergeOne(s.c.merge, from, reflect.ValueOf(left.value).Elem(), reflect.ValueOf(right.value).Elem(), side == rules.SideLeft)
 	result.value = new(T)
 	reflect.ValueOf(result.value).Elem().Set(v)
-	result.row, err = s.c.encode(result.value)
-	return result, lost, err
+	if result.row, err = s.c.encode(result.value); err == nil {
+		_, err = s.c.indexed(id, result.value)
+	}
+	if err != nil { // each side's value is within the limits, the merged one is not
+		return winner, !equal(left.row, right.row), nil
+	}
+	return result, lost, nil
 }
 
 // baseKnown reports whether the common ancestors have the same version of a record, or all none.

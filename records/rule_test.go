@@ -1,9 +1,15 @@
 package records_test
 
 import (
+	"errors"
+	"math"
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/ledgerd/ledger"
+	"github.com/ledgerd/ledger/ledgertest"
 	"github.com/ledgerd/ledger/records"
 )
 
@@ -61,4 +67,89 @@ func TestDuplicatesMayChange(t *testing.T) {
 	if err := a.c.Put(ctx, "3", &note{Mail: "same"}); err == nil {
 		t.Error("a third record has the key")
 	}
+}
+
+// merged returns what the merge makes of one record that two commits have changed.
+func merged[T any](t *testing.T, o *records.Options[T], base, one, two *T) *T {
+	t.Helper()
+	ctx := t.Context()
+	p := ledgertest.Page(t, ledgertest.OpenWith(t, ledger.Options{InMemory: true, ManualMerge: true}), "app", "main")
+	c, err := records.Open(ctx, p, "notes", o)
+	must(t, err)
+	must(t, c.Put(ctx, "a", base))
+	tx, err := p.Begin(ctx, nil)
+	must(t, err)
+	must(t, c.In(tx).Put(ctx, "a", one))
+	must(t, c.Put(ctx, "a", two))
+	_, err = tx.Commit(ctx)
+	must(t, err)
+	_, err = p.Merge(ctx)
+	must(t, err)
+	v, err := c.Get(ctx, "a")
+	must(t, err)
+	return v
+}
+
+// TestEqualChangesCount: two devices that change a record in the same way have both changed its
+// counters.
+func TestEqualChangesCount(t *testing.T) {
+	change := &note{Title: "x", Views: 1, Tags: []string{"a"}}
+	change.Nested.Size = 2
+	n := merged(t, options(), &note{}, change, change)
+	if n.Title != "x" || n.Views != 2 || n.Nested.Size != 4 || !slices.Equal(n.Tags, []string{"a"}) {
+		t.Errorf("%+v", n)
+	}
+}
+
+// TestTheMergedRecordIsBeyondLimits: no form of one record stops the merges of a page.
+func TestTheMergedRecordIsBeyondLimits(t *testing.T) {
+	type sum struct {
+		N float64 `ledger:"counter"`
+	}
+	if v := merged(t, nil, &sum{-math.MaxFloat64}, &sum{0}, &sum{math.MaxFloat64}); v.N != 0 {
+		t.Errorf("%v, not what was written last", v.N)
+	}
+	type pair struct{ A, B string }
+	o := &records.Options[pair]{Indexes: []records.Index[pair]{
+		{Name: "pair", Keys: func(p *pair) [][]byte { return [][]byte{records.Key(p.A, p.B)} }},
+	}}
+	long := strings.Repeat("x", 700)
+	if v := merged(t, o, &pair{}, &pair{A: long}, &pair{B: long}); v.A != long || v.B != "" {
+		t.Errorf("%.10q and %.10q, not what was written last", v.A, v.B)
+	}
+}
+
+// TestSetsCompareByContent: decoded elements equal the encoded ones, or the type is refused.
+func TestSetsCompareByContent(t *testing.T) {
+	type set struct {
+		At []time.Time `ledger:"set"`
+	}
+	at := func(hour int64) time.Time { return time.Unix(3600*hour, 0).In(time.FixedZone("", 5*3600)) }
+	v := merged(t, nil, &set{[]time.Time{at(1)}}, &set{[]time.Time{at(1), at(2)}}, &set{[]time.Time{at(3)}})
+	if !slices.EqualFunc(v.At, []time.Time{at(2), at(3)}, time.Time.Equal) {
+		t.Error(v.At)
+	}
+	refuse := func(err error) {
+		t.Helper()
+		if !errors.Is(err, ledger.ErrInvalid) {
+			t.Error(err)
+		}
+	}
+	_, err := records.MergeRule[struct {
+		A []*int `ledger:"set"`
+	}]("set", nil)
+	refuse(err)
+	_, err = records.MergeRule[struct {
+		A []any `ledger:"set"`
+	}]("set", nil)
+	refuse(err)
+	_, err = records.MergeRule[struct {
+		A map[time.Time]int `ledger:"set"`
+	}]("set", nil)
+	refuse(err)
+	_, err = records.MergeRule[struct {
+		A int `ledger:"counter"`
+		b int
+	}]("hidden", nil)
+	refuse(err)
 }
