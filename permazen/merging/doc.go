@@ -14,12 +14,13 @@
 //	list          diff3; for changes of the same elements, the side that wrote last; elements
 //	              that both inserted in one place all stay
 //
-// An object that one side has deleted and the other changed stays. A reference to a deleted object
-// is subject to its delete action. An object that such an action deletes takes the targets of its
-// forward-delete fields with it. If an action forbids the deletion, the deleted object is restored.
-// Schemas and storage ids are matched by SchemaId. If the sides gave one number to different items,
-// the items get two numbers and rows are rewritten. The result has the schemas of both sides. A
-// schema that one side has removed goes when no object has it.
+// If values of both sides do not fit into one index row, the object is taken whole from the side
+// that wrote it last. An object that one side has deleted and the other changed stays. A reference
+// to a deleted object is subject to its delete action. An object that such an action deletes takes
+// the targets of its forward-delete fields with it. If an action forbids the deletion, the deleted
+// object is restored. Schemas and storage ids are matched by SchemaId. If the sides gave one number
+// to different items, the items get two numbers and rows are rewritten. The result has the schemas
+// of both sides. A schema that one side has removed goes when no object has it.
 //
 // One changed object at a time is in memory, and 8 bytes for each changed object.
 //

@@ -258,7 +258,7 @@ func (m *Merge) sides() []side { return []side{{m.left, m.v.Left}, {m.right, m.v
 
 // object merges and writes an object. died reports that a side had it and the result does not.
 func (m *Merge) object(ctx context.Context, id encoding.ObjID) (died bool, err error) {
-	base, v, err := m.versions(ctx, id)
+	old, v, err := m.versions(ctx, id)
 	if err != nil {
 		return false, err
 	}
@@ -266,22 +266,44 @@ func (m *Merge) object(ctx context.Context, id encoding.ObjID) (died bool, err e
 	if err != nil {
 		return false, err
 	}
-	// Remove the rows of all versions that are not in the result: a virtual base lacks rows that
-	// both sides have.
+	err = m.write(ctx, id, old, merged, v.left, v.right)
+	if errors.Is(err, base.ErrTooLarge) && v.left != nil && v.right != nil {
+		// An index row with values of both sides is too long.
+		newer := m.newer(id, v)
+		err = m.write(ctx, id, nil, newer, old, merged, v.left, v.right)
+	}
+	return merged == nil && (v.left != nil || v.right != nil), err
+}
+
+// newer returns the version of the side that wrote an object last, and records that the changes of
+// the other side are lost.
+func (m *Merge) newer(id encoding.ObjID, v three) *layout.Object {
+	left := m.v.LeftNewer(id)
+	m.lost = append(m.lost, lost{bytes.Clone(id[:]), left})
+	if left {
+		return v.left
+	}
+	return v.right
+}
+
+// write writes an object to the result, which has the rows of old, and removes the rows of old and
+// of others that it lacks: a virtual base lacks rows that both sides have.
+func (m *Merge) write(ctx context.Context, id encoding.ObjID, old, merged *layout.Object, others ...*layout.Object) error {
 	rows, was := map[string][]byte{}, map[string][]byte{}
 	if !m.renumbered {
-		collect(was, base)
+		collect(was, old)
 	}
 	collect(rows, merged)
 	gone := maps.Clone(was)
-	collect(gone, v.left)
-	collect(gone, v.right)
+	for _, o := range others {
+		collect(gone, o)
+	}
 	for _, key := range slices.Sorted(maps.Keys(gone)) {
 		if _, ok := rows[key]; ok {
 			continue
 		}
-		if err := m.v.Result.Delete(ctx, []byte(key)); err != nil {
-			return false, err
+		if err := m.v.Result.Delete(ctx, []byte(key)); err != nil && !errors.Is(err, base.ErrTooLarge) {
+			return err
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(rows)) {
@@ -289,10 +311,10 @@ func (m *Merge) object(ctx context.Context, id encoding.ObjID) (died bool, err e
 			continue // Changed may have removed index rows, so only rows of the object are skipped
 		}
 		if err := m.v.Result.Put(ctx, []byte(key), rows[key]); err != nil {
-			return false, err
+			return err
 		}
 	}
-	return merged == nil && (v.left != nil || v.right != nil), nil
+	return nil
 }
 
 func collect(to map[string][]byte, o *layout.Object) {

@@ -3,6 +3,7 @@ package pages_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -83,4 +84,61 @@ func TestConflicts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// TestTooLongTogether: values of both sides that do not fit into one index row do not stop the
+// merges of a page.
+func TestTooLongTogether(t *testing.T) {
+	ctx := t.Context()
+	type pair struct {
+		_ struct{} `permazen:"both:one,other"`
+
+		First string `permazen:"first"`
+		One   string `permazen:"one"`
+		Other string `permazen:"other"`
+	}
+	repo := ledgertest.OpenWith(t, ledger.Options{ManualMerge: true})
+	page := ledgertest.Page(t, repo, "app", "objects")
+	page.SetMergeRules(pages.MergeRule(prefix))
+	var models permazen.Models
+	pairs, err := permazen.Define[pair](&models, "Pair")
+	must(t, err)
+	db := database(&models, &permazen.Options{Random: random(1)})
+	var r permazen.Ref[pair]
+	_, err = pages.Open(page, prefix, db).Update(ctx, func(tx *permazen.Tx) (err error) {
+		r, err = pairs.Create(ctx, tx, &pair{})
+		return err
+	})
+	must(t, err)
+	edit := func(change func(*pair)) func(*ledger.Tx) error {
+		return func(tx *ledger.Tx) error {
+			ptx, err := db.Begin(ctx, pages.Writer(tx, prefix))
+			if err != nil {
+				return err
+			}
+			return pairs.Update(ctx, ptx, r, func(p *pair) error { change(p); return nil })
+		}
+	}
+	long := strings.Repeat("x", 2500)
+	branches(t, page, edit(func(p *pair) { p.First, p.One = "lost", long }), edit(func(p *pair) { p.Other = long }))
+	results, err := page.Merge(ctx)
+	must(t, err)
+	must(t, pages.Open(page, prefix, db).View(ctx, func(tx *permazen.Tx) error {
+		p, err := pairs.Get(ctx, tx, r)
+		if err == nil && (p.First != "" || p.One != "" || p.Other != long) {
+			t.Errorf("%.10q %.10q %.10q, not what was written last", p.First, p.One, p.Other)
+		}
+		return err
+	}))
+	told := 0
+	for d, err := range page.Conflicts(ctx, results[0].Commit.ID, nil) {
+		must(t, err)
+		if told++; string(d.Key) != string(prefix)+string(r.ID[:]) || d.Outcome != "right" {
+			t.Errorf("%x %s", d.Key, d.Outcome)
+		}
+	}
+	if told != 1 {
+		t.Errorf("%d conflicts", told)
+	}
+	cleanHere(t, &device{page: page})
 }
