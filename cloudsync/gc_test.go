@@ -138,6 +138,47 @@ func TestPackBesideACut(t *testing.T) {
 	}
 }
 
+// TestCutThatComesTooLate lets a device write a checkpoint while another one cuts the log: what it
+// has written is deleted like a past epoch.
+func TestCutThatComesTooLate(t *testing.T) {
+	w := newWorld(t)
+	a, b := steady(t, w)
+	before := w.b.Names()
+	var lost []string
+	w.b.SetBefore(func(op bucket.Op, name string) error {
+		if op != bucket.OpPut || !strings.Contains(name, "/log/") {
+			return nil
+		}
+		w.b.SetBefore(nil)
+		lost = slices.DeleteFunc(w.b.Names(), func(n string) bool { return slices.Contains(before, n) })
+		w.clock.Advance(time.Second)
+		return a.Checkpoint(t.Context())
+	})
+	if err := b.Checkpoint(t.Context()); err != nil || len(lost) == 0 {
+		t.Fatalf("%d objects: %v", len(lost), err)
+	}
+	left := func() (n int) {
+		collectBucket(t, a, cloudsync.GCOptions{})
+		for _, name := range w.b.Names() {
+			if slices.Contains(lost, name) {
+				n++
+			}
+		}
+		return n
+	}
+	if n := left(); n != len(lost) {
+		t.Errorf("%d of %d objects are there at once", n, len(lost))
+	}
+	w.clock.Advance(31 * 24 * time.Hour)
+	if n := left(); n != 0 {
+		t.Errorf("%d of %d objects are there after 31 days", n, len(lost))
+	}
+	c := w.device()
+	sync(t, b, c)
+	sameHeads(t, a, b, c)
+	sameContent(t, a, b, c)
+}
+
 func TestRetentionIsKept(t *testing.T) {
 	w := newWorld(t)
 	a, b := steady(t, w)

@@ -4,10 +4,12 @@ import "slices"
 
 // Object is an object of a past epoch that may be deleted.
 type Object struct {
-	// Dir is the epoch in whose directory it is.
+	// Dir is the epoch in whose directory it is. A proposal that did not become an epoch has one too.
 	Dir ID
 	// ID is the id of a pack or of a checkpoint, zero for an entry.
 	ID ID
+	// Created is when the bucket received it.
+	Created Time
 }
 
 // Began says when the object of an epoch was created.
@@ -38,9 +40,9 @@ type Deletion struct {
 	Named []ID
 }
 
-// Past reports whether o belongs to an epoch before the own one, or to a deleted page. If the own
+// Past reports whether o is older than the own epoch, or belongs to a deleted page. If the own
 // epoch does not name it, it may be deleted at some time.
-func (d *Deletion) Past(o Object) bool { return d.Kind == Deleted || d.index(o) > 0 }
+func (d *Deletion) Past(o Object) bool { return d.Kind == Deleted || d.before(o, 0) }
 
 // May reports whether o may be deleted: Grace has passed since the first epoch of the lineage began
 // that does not need it. An epoch after the settled one names only objects that the settled one
@@ -50,9 +52,13 @@ func (d *Deletion) May(o Object) bool {
 	if d.Kind == Deleted {
 		return d.Settled == 0
 	}
-	return d.index(o) > d.Settled && (o.ID == ID{} || !slices.Contains(d.Named, o.ID))
+	return d.before(o, d.Settled) && (o.ID == ID{} || !slices.Contains(d.Named, o.ID))
 }
 
-func (d *Deletion) index(o Object) int {
-	return slices.IndexFunc(d.Lineage, func(b Began) bool { return b.Epoch == o.Dir })
+// before reports whether o is older than an epoch of the lineage. Outside the lineage, as in a
+// proposal that came too late, the time decides: a proposal that can still become an epoch was
+// written after the present one began.
+func (d *Deletion) before(o Object, epoch int) bool {
+	i := slices.IndexFunc(d.Lineage, func(b Began) bool { return b.Epoch == o.Dir })
+	return i > epoch || i < 0 && epoch < len(d.Lineage) && o.Created < d.Lineage[epoch].At
 }

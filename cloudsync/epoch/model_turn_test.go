@@ -50,7 +50,7 @@ func (w *world) write(r *rules, d *device) {
 		}
 		x, next = w.propose(r, d, dir)
 		x.Checkpoint = w.newID()
-		w.b.checkpoints = append(w.b.checkpoints, checkpointObject{x.Checkpoint, dir, &checkpoint{next}})
+		w.b.checkpoints = append(w.b.checkpoints, checkpointObject{x.Checkpoint, dir, &checkpoint{next}, w.now})
 	}
 	if r.oldDir || x.ID == (epoch.ID{}) {
 		x.ID = w.newID()
@@ -234,18 +234,18 @@ func (w *world) victims(r *rules, d *device) (all []victim) {
 	for i, o := range w.b.entries {
 		first := i == 0 || w.b.entries[i-1].dir != o.dir
 		end := i == len(w.b.entries)-1 || w.b.entries[i+1].dir != o.dir
-		if (first || end) && may(epoch.Object{Dir: o.dir}) {
-			all = append(all, victim{epoch.Object{Dir: o.dir}, o.n})
+		if (first || end) && may(epoch.Object{Dir: o.dir, Created: o.created}) {
+			all = append(all, victim{epoch.Object{Dir: o.dir, Created: o.created}, o.n})
 		}
 	}
 	for _, o := range w.b.packs {
-		if may(epoch.Object{Dir: o.dir, ID: o.id}) {
-			all = append(all, victim{epoch.Object{Dir: o.dir, ID: o.id}, 0})
+		if may(epoch.Object{Dir: o.dir, ID: o.id, Created: o.created}) {
+			all = append(all, victim{epoch.Object{Dir: o.dir, ID: o.id, Created: o.created}, 0})
 		}
 	}
 	for _, o := range w.b.checkpoints {
-		if may(epoch.Object{Dir: o.dir, ID: o.id}) {
-			all = append(all, victim{epoch.Object{Dir: o.dir, ID: o.id}, 0})
+		if may(epoch.Object{Dir: o.dir, ID: o.id, Created: o.created}) {
+			all = append(all, victim{epoch.Object{Dir: o.dir, ID: o.id, Created: o.created}, 0})
 		}
 	}
 	return all

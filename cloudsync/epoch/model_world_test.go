@@ -58,10 +58,12 @@ type (
 	checkpointObject struct {
 		id, dir epoch.ID
 		c       *checkpoint
+		created epoch.Time
 	}
 	packObject struct {
 		id, dir epoch.ID
 		pieces  pieces
+		created epoch.Time
 	}
 )
 
@@ -352,7 +354,7 @@ func (w *world) placed(packs []epoch.ID) (p pieces) {
 
 // newPack uploads a pack.
 func (w *world) newPack(dir epoch.ID, p pieces) epoch.ID {
-	o := packObject{id: w.newID(), dir: dir, pieces: p}
+	o := packObject{id: w.newID(), dir: dir, pieces: p, created: w.now}
 	w.packs = append(slices.Clip(w.packs), o)
 	w.b.packs = append(w.b.packs, o)
 	return o.id
@@ -396,12 +398,12 @@ func (w *world) key() [16]byte {
 		hash(o.x.Hash)
 	}
 	for _, o := range w.b.checkpoints {
-		num(3, uint64(o.id[0]))
+		num(3, uint64(o.id[0]), uint64(o.created/hour))
 		ids(o.c.state.Packs)
 		graph(o.c.state.Kept)
 	}
 	for _, o := range w.b.packs {
-		num(4, uint64(o.id[0]), uint64(o.dir[0]), uint64(o.pieces))
+		num(4, uint64(o.id[0]), uint64(o.dir[0]), uint64(o.pieces), uint64(o.created/hour))
 	}
 	for i := range w.commits {
 		c := &w.commits[i]

@@ -2,7 +2,6 @@ package epoch_test
 
 import (
 	"flag"
-	"slices"
 	"testing"
 
 	"github.com/ledgerd/ledger/cloudsync/epoch"
@@ -158,11 +157,10 @@ func mutants() []mutant {
 			}
 		}, "beside a deletion"},
 		{"what a later epoch was the first not to name stays for a month from then on", flagged(func(r *rules) *bool { return &r.ownNames }), "refs: two cuts in a month"},
-		{"only directories of ancestors are deleted from", func(r *rules) {
+		{"what is in another directory and newer than the settled epoch stays", func(r *rules) {
 			r.may = func(d *epoch.Deletion, o epoch.Object) bool {
-				c := *d
-				c.Lineage = append(slices.Clip(c.Lineage), epoch.Began{Epoch: o.Dir})
-				return c.May(o)
+				o.Created = 0
+				return d.May(o)
 			}
 		}, "behind a deletion"},
 		{"a deleted page stays deleted", func(r *rules) {

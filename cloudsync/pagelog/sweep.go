@@ -120,7 +120,7 @@ func (l *Log) Sweep(ctx context.Context, named []epoch.ID, namedBy func(context.
 			if prefix != dir { // a walk is bounded, and each directory may have as many objects
 				dir, w = prefix, bucket.Walk{Prefix: w.Prefix, After: w.After}
 			}
-			if err := s.object(ctx, info, epoch.Object{Dir: name.Epoch, ID: name.ID}); err != nil {
+			if err := s.object(ctx, info, epoch.Object{Dir: name.Epoch, ID: name.ID, Created: timeOf(info.Created)}); err != nil {
 				return s.swept, err
 			}
 		}
