@@ -18,9 +18,6 @@ type Joined struct {
 	// Wait says that a merge of the heads needs a given-up commit, as a base or as a base of bases.
 	// The device makes it before it sends anything: other devices may lack that commit.
 	Wait bool
-	// Later are the heads that are merged after the others if Wait holds: no given-up commit that
-	// the device has is known to be below them, so that a merge with one could take an older base.
-	Later Set
 	// Memory are all commits that the device knows to be given up. Send are those that the log does
 	// not list. They go up with Unsynced, so that none of them becomes a head again.
 	Memory, Send Set
@@ -55,16 +52,27 @@ func Join(g Graph, memory Set, s State) Joined {
 			need = need.Union(j.whole.highest(from.And(known)))
 		}
 	}
+	j.Graph = j.whole
 	if j.Wait = len(j.whole.Closed(need).And(j.GivenUp)) > 0; !j.Wait {
 		j.Graph = j.whole.Reduce(j.View.Set())
-		return j
-	}
-	j.Graph = j.whole
-	above := func(h Commit) bool { return len(j.whole.Ancestors(h).And(j.GivenUp)) > 0 }
-	if j.Later = slices.DeleteFunc(slices.Clone(heads), above); len(heads)-len(j.Later) < 2 {
-		j.Later = nil
 	}
 	return j
+}
+
+// First returns the heads that are merged before the others. If Wait holds, these are the ones that
+// are known to stand on a given-up commit that the device has, if there are several: with another
+// head the merge could take an older base.
+func (j *Joined) First(heads Set) Set {
+	if !j.Wait {
+		return heads
+	}
+	first := slices.DeleteFunc(slices.Clone(heads), func(h Commit) bool {
+		return len(j.whole.Ancestors(h).And(j.GivenUp)) == 0
+	})
+	if len(first) < 2 {
+		return heads
+	}
+	return first
 }
 
 // Held returns the given-up commits that the device keeps: all if Wait holds, else those below

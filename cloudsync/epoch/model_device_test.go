@@ -385,11 +385,11 @@ func (w *world) mergeWith(d *device, g epoch.Graph, a, b epoch.Commit) epoch.Com
 	return w.commit(d, parents, bases, true, w.needs(parents)).node.ID
 }
 
-// merge merges two heads; how says which. Heads in Later wait.
+// merge merges two heads; how says which. Some heads wait.
 func (w *world) merge(r *rules, d *device, how int) bool {
 	h, m := w.heads(d), w.merging(r, d)
 	if !r.noLater {
-		h = h.Without(m.Later)
+		h = m.First(h)
 	}
 	if len(h) < 2 {
 		return false
