@@ -41,7 +41,8 @@ func (s *pageStore) withSync(ctx context.Context, what string, fn func(context.C
 
 // Sync returns when the bucket has everything committed to the page before the call, and the page
 // has everything that was in the bucket before the call, merged unless Options.ManualMerge is set
-// (see SyncOptions.Merge). It works in pause too.
+// (see SyncOptions.Merge). It works in pause too. A merge that needs versions which were given up
+// has to be made before anything is sent: with Options.ManualMerge, Sync then returns ErrConflict.
 //
 // Errors: ErrNoCloud, ErrWrongKey, ErrNetwork (the bucket cannot be reached after some tries),
 // ErrNoSpace and fs.ErrPermission (also those of the bucket), ErrCloudRolledBack, ErrCloudReplaced,

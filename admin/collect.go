@@ -47,6 +47,9 @@ type PageCollection struct {
 	// InBucket reports that the retention was or would be set in the bucket. CollectCloud deletes
 	// the bucket's copies of the commits.
 	InBucket bool
+	// Heads is how many heads the bucket has. With several no history is given up there until they
+	// are merged.
+	Heads int
 }
 
 // Collect deletes unreferenced pieces and nodes: those of pruned commits and of unfinished
@@ -87,7 +90,7 @@ type collection struct {
 func (c *collection) page(ctx context.Context, p *bridge.Page, done *PageCollection) (err error) {
 	if c.o.Retention != nil {
 		if _, done.InBucket = c.repo.Cloud(); done.InBucket {
-			done.Pruned, err = c.pruneInBucket(ctx, p)
+			err = c.pruneInBucket(ctx, p, done)
 		} else {
 			done.Pruned, err = reclaim.Prune(ctx, p.Store, *c.o.Retention, p.Positions(), bridge.Of(c.repo).Clock.Now(), c.o.DryRun)
 		}
@@ -104,14 +107,13 @@ func (c *collection) page(ctx context.Context, p *bridge.Page, done *PageCollect
 }
 
 // pruneInBucket sets the bucket's retention, and gives history up there for all devices.
-func (c *collection) pruneInBucket(ctx context.Context, p *bridge.Page) (pruned int, err error) {
+func (c *collection) pruneInBucket(ctx context.Context, p *bridge.Page, done *PageCollection) error {
 	r := cloudsync.Retention{Last: uint64(c.o.Retention.Commits), Within: c.o.Retention.Age}
-	err = p.WithSync(ctx, "give history up in the bucket", func(ctx context.Context, s *cloudsync.Page) error {
+	return p.WithSync(ctx, "give history up in the bucket", func(ctx context.Context, s *cloudsync.Page) error {
 		got, err := s.CollectGarbage(ctx, cloudsync.GCOptions{DryRun: c.o.DryRun, Retention: &r})
 		if err == nil {
-			pruned = got.Commits
+			done.Pruned, done.Heads = got.Commits, got.Heads
 		}
 		return err
 	})
-	return pruned, err
 }

@@ -19,20 +19,22 @@ import (
 // needed are moved first. The bucket is rid of the values when CollectGarbage is called after the
 // grace. Other devices give the commits up when they enter the epoch. None of the commits may be a
 // head, tagged or in use. After an error, call Erase again. Errors: as Sync; base.ErrConflict for a
-// commit that is needed.
+// commit that is needed, and while the log has several heads.
 func (p *Page) Erase(ctx context.Context, commits []commit.ID, values []object.Digest) (*GCReport, error) {
-	if err := p.Sync(ctx); err != nil {
-		return nil, err
+	err := errHeads
+	for try := 0; try < maxMerges && errors.Is(err, errHeads); try++ { // heads may arrive after Sync
+		if err = p.Sync(ctx); err == nil {
+			err = p.withTurn(ctx, 0, "erase from history", func(ctx context.Context) error {
+				if err := BeginErasing(ctx, p.store); err != nil {
+					return err
+				}
+				if len(commits) == 0 {
+					return p.tidy(ctx)
+				}
+				return p.erase(ctx, commits, values)
+			})
+		}
 	}
-	err := p.withTurn(ctx, 0, "erase from history", func(ctx context.Context) error {
-		if err := BeginErasing(ctx, p.store); err != nil {
-			return err
-		}
-		if len(commits) == 0 {
-			return p.tidy(ctx)
-		}
-		return p.erase(ctx, commits, values)
-	})
 	if err == nil {
 		err = p.Sync(ctx) // needed pieces that have lost their place are sent again
 	}
@@ -42,12 +44,15 @@ func (p *Page) Erase(ctx context.Context, commits []commit.ID, values []object.D
 	return &GCReport{Commits: len(commits), Cut: len(commits) > 0}, nil
 }
 
+// errHeads is the error of Erase while the log has several heads.
+var errHeads = fmt.Errorf("the page has several heads, which have to be merged first: %w", base.ErrConflict)
+
 func (p *Page) erase(ctx context.Context, commits []commit.ID, values []object.Digest) error {
 	rep := p.rep.Load()
 	rep.SetErase(replica.Erase{Commits: commits, Values: values})
 	defer rep.SetErase(replica.Erase{})
 	if done, err := p.cut(ctx); err != nil || !done {
-		return cmp.Or(err, fmt.Errorf("the page has several heads, which have to be merged first: %w", base.ErrConflict))
+		return cmp.Or(err, errHeads)
 	}
 	for _, id := range commits {
 		_, err := p.store.Commit(ctx, id)

@@ -30,6 +30,8 @@ type GCOptions struct {
 
 // GCReport says what was given up and deleted.
 type GCReport struct {
+	// Heads is how many heads the log has. With several it is not cut, and gives nothing up.
+	Heads int
 	// Commits is how many commits the bucket's retention gives up, for all devices.
 	Commits int
 	// Cut reports that the log was cut, so that its earlier objects are deleted after the grace.
@@ -119,10 +121,10 @@ func (p *Page) retain(ctx context.Context, r Retention) error {
 
 // CollectGarbage gives up the commits that the bucket's retention does not keep. It deletes objects
 // of past epochs that the present epoch has not named for 30 days. It cuts the log if there is
-// history to give up, or a pack that nothing needs, or if a cut is due. While the log has several
-// heads, for example as no Merge is set, it gives nothing up. For a page that is deleted
-// for all devices, it deletes everything but the epochs, and refuses a retention with ErrDeleted.
-// It syncs the page first. Ages are by the bucket's clock. Errors: as Sync.
+// history to give up, or a pack that nothing needs, or if a cut is due. It does not cut while the log
+// has several heads. For a page that is deleted for all devices, it deletes everything but the
+// epochs, and refuses a retention with ErrDeleted. It syncs the page first. Ages are by the bucket's
+// clock. Errors: as Sync.
 func (p *Page) CollectGarbage(ctx context.Context, o GCOptions) (*GCReport, error) {
 	err := p.withTurn(ctx, 0, "read the log", func(ctx context.Context) (err error) {
 		p.ses.lookAt = time.Time{} // the sweep uses the epochs that exist now
@@ -163,6 +165,10 @@ func (p *Page) CollectGarbage(ctx context.Context, o GCOptions) (*GCReport, erro
 // giveUp cuts the log if the cut gives something up or is due.
 func (p *Page) giveUp(ctx context.Context, o GCOptions, report *GCReport) (err error) {
 	rep := p.rep.Load()
+	heads, err := rep.HeadsOfLog(ctx)
+	if report.Heads = len(heads); err != nil || report.Heads > 1 {
+		return err
+	}
 	r := rep.State().Retention
 	if o.Retention != nil {
 		r = *o.Retention

@@ -229,7 +229,8 @@ func (p *Page) lock(ctx context.Context, most time.Duration) (context.Context, e
 // Concurrent calls may share one round. It ends with the first error that needs the user (see the
 // package's comment), with base.ErrNetwork when the bucket cannot be reached after the retries of
 // the table, with base.ErrCorrupt naming a bad object, with the error of Merge once all else is
-// done, with base.ErrClosed, or with the error of ctx.
+// done, with base.ErrConflict if without a Merge heads have to be merged before they are sent (see
+// package epoch), with base.ErrClosed, or with the error of ctx.
 func (p *Page) Sync(ctx context.Context) error {
 	return p.call(ctx, "sync", func(ctx context.Context) error {
 		seen := p.begun.Load()

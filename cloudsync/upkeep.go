@@ -31,8 +31,8 @@ func (p *Page) upkeep(ctx context.Context) {
 	if !p.ses.appended || p.until(p.ses.retryAt) > 0 {
 		return // only a device that appends cuts: a device that only reads stays cheap
 	}
-	one, err := p.oneHead(ctx)
-	if err == nil && one { // else soon there is only one
+	heads, err := p.rep.Load().HeadsOfLog(ctx)
+	if err == nil && len(heads) < 2 { // else soon there is only one
 		err = p.cutIfDue(ctx)
 	}
 	if err != nil {
@@ -90,16 +90,6 @@ func (p *Page) cutDue(ctx context.Context) (bool, error) {
 	return st.Bytes > bound(), nil
 }
 
-// oneHead reports whether the log has one head, and the heads here can be merged without given-up
-// commits.
-func (p *Page) oneHead(ctx context.Context) (bool, error) {
-	if waits, err := p.waits(ctx); err != nil || waits {
-		return false, err
-	}
-	heads, err := p.rep.Load().HeadsOfLog(ctx)
-	return len(heads) < 2, err
-}
-
 // measure returns the bytes of all keys and values of a tree, without LAZY values.
 func (p *Page) measure(ctx context.Context, d object.Digest) (bytes uint64, err error) {
 	if d == commit.First().Root { // the empty tree is not stored
@@ -131,11 +121,8 @@ func (p *Page) measure(ctx context.Context, d object.Digest) (bytes uint64, err 
 }
 
 // cut begins an epoch that gives up the commits that retention and an erasure name. It reports
-// false if heads have to be merged first.
+// false if the log has several heads.
 func (p *Page) cut(ctx context.Context) (done bool, err error) {
-	if one, err := p.oneHead(ctx); err != nil || !one {
-		return false, err
-	}
 	if err := p.s.checkKeys(ctx, proofForWriting); err != nil {
 		return false, err
 	}

@@ -26,6 +26,7 @@ func (p *Page) barrier(ctx, held context.Context) error {
 	proved, err := p.reach(held)
 	p.turn.Give()
 	var mergeErr error
+	waits := false
 	for range maxMerges {
 		if err != nil {
 			return err
@@ -36,7 +37,9 @@ func (p *Page) barrier(ctx, held context.Context) error {
 		if held, err = p.lock(ctx, 0); err != nil {
 			return err
 		}
-		err = p.push(held, proved)
+		if err = p.push(held, proved); err == nil {
+			waits, err = p.waits(held)
+		}
 		p.turn.Give()
 		if proved = true; mergeErr != nil || !p.several() {
 			break
@@ -45,8 +48,14 @@ func (p *Page) barrier(ctx, held context.Context) error {
 	if err == nil {
 		err = mergeErr
 	}
+	if err == nil && waits {
+		err = errWaits
+	}
 	return err
 }
+
+// errWaits is the error of Sync while heads have to be merged before they are sent.
+var errWaits = fmt.Errorf("nothing is sent until the heads of the page are merged, as that takes versions that were given up: %w", base.ErrConflict)
 
 // several reports whether there are several heads and a Merge for them.
 func (p *Page) several() bool { return p.o.Merge != nil && len(p.store.Heads()) > 1 }

@@ -3,6 +3,7 @@ package cloudsync_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/mem"
+	"github.com/ledgerd/ledger/internal/base"
 )
 
 // TestTroubleOfAnIdlePageEnds has an idle page meet trouble when it proves the bucket: both
@@ -94,6 +96,31 @@ func testBackgroundRestsWhileAMergeIsAwaited(t *testing.T) {
 	}
 	w.eventually("the upload", 0, func() bool { return b.State().Unsynced == 0 }, b.d)
 	w.rest(b.d)
+}
+
+// TestSyncWithoutAMerge: Sync says that nothing is sent before heads are merged.
+func TestSyncWithoutAMerge(t *testing.T) {
+	w := newWorld(t)
+	a, b := steady(t, w)
+	b.commit(edit{"own": text("late")})
+	keepLast(t, a, 1)
+	for i := range 2 {
+		a.commit(edit{"more": text(fmt.Sprint(i))})
+		sync(t, a)
+	}
+	collectBucket(t, a, cloudsync.GCOptions{})
+	if err := b.Page.Close(); err != nil {
+		t.Fatal(err)
+	}
+	b.Page = b.d.s.OpenPage(cloudsync.PageOptions{Store: b.store, Ledger: "notes"})
+	if err := b.Sync(t.Context()); !errors.Is(err, base.ErrConflict) || len(b.store.Heads()) != 2 {
+		t.Errorf("%d heads: %v", len(b.store.Heads()), err)
+	}
+	if err := b.merge(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	sync(t, b, a)
+	sameHeads(t, a, b)
 }
 
 // TestWhoLeavesTakesNoRequest has many callers leave while they wait for the limit of requests: who

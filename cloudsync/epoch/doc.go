@@ -55,9 +55,8 @@
 // an older base.
 //
 // Renewal: on evidence that the bucket has lost an object, a device begins an epoch that keeps
-// everything it has. Evidence is: no epoch exists; the newest epoch cannot be joined; an entry is
-// missing, cannot be opened or does not fit; a pack that a kept commit needs is gone. A hole below
-// the position needs a cut.
+// everything it has. Evidence is: no epoch exists; the newest epoch cannot be joined; an entry of
+// the log is missing, cannot be opened or does not fit; a pack that a kept commit needs is gone.
 //
 // Adopt: before a device enters an epoch with a renewal new to it, it takes the entries after its
 // position in its own log as unsynced (Position.Adopts). So a renewal by a device that could not

@@ -144,13 +144,13 @@ func (w *world) evidence(r *rules, d *device) bool {
 	c := w.clone()
 	copied := *d
 	_, bad := c.read(r, &copied)
-	return bad
+	return bad || w.holeBehind(d)
 }
 
 // holeBehind reports whether an entry of the device's epoch below its position is missing.
 func (w *world) holeBehind(d *device) bool {
 	own := w.b.epochAt(d.at.K)
-	if !d.at.Joined() || d.at.Deleted || own == nil || own.x.ID != d.at.Epoch {
+	if own == nil || own.x.ID != d.at.Epoch {
 		return false
 	}
 	for n := own.x.Base + 1; n < d.at.Number; n++ {
@@ -219,10 +219,6 @@ func (w *world) drive(r *rules, i int) bool {
 		return false
 	}
 	if changed, _ := w.read(r, d); changed {
-		return run()
-	}
-	if w.holeBehind(d) && w.mayCut(r, d) {
-		d.phase, d.kind = writing, epoch.Cut
 		return run()
 	}
 	if w.prune(r, d) || w.merge(r, d, i) || w.upload(r, d) {

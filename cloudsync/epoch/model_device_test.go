@@ -141,7 +141,7 @@ func (w *world) merging(r *rules, d *device) epoch.Joined {
 
 // mayCut reports whether the device may begin a cut.
 func (w *world) mayCut(r *rules, d *device) bool {
-	return (r.anyHeads || len(d.log.Heads()) < 2) && !w.merging(r, d).Wait
+	return r.anyHeads || len(d.log.Heads()) < 2
 }
 
 // prune removes the given-up commits that no merge needs.

@@ -110,7 +110,8 @@ func (n nearCommits) Near(ctx context.Context, id commit.ID) ([]commit.ID, bool,
 	return n.s.Near(ctx, n.store, id)
 }
 
-// Surplus returns how many commits a cut would now give up under the retention r.
+// Surplus returns how many commits a cut would now give up under the retention r. The log has one
+// head.
 func (p *Page) Surplus(ctx context.Context, r wire.Retention) (int, error) {
 	if r == (wire.Retention{}) {
 		return 0, nil
@@ -126,9 +127,6 @@ func (p *Page) Surplus(ctx context.Context, r wire.Retention) (int, error) {
 	s := p.logState(g, unsynced, r)
 	for name, id := range tags {
 		s.Tags = append(s.Tags, epoch.Tag{Name: name, Commit: short(id)})
-	}
-	if len(s.Heads()) > 1 { // see ErrHeads
-		return 0, nil
 	}
 	return len(s.Kept.Set().Without(s.Keep(p.state.EntryTime, nil))), nil
 }

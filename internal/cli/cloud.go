@@ -217,7 +217,7 @@ func (a *app) cloudGC(ctx context.Context, repo *ledger.Repository, f dryRun) er
 
 func (a *app) printCloudGC(r admin.CloudCollectReport, dry bool) {
 	a.outcome(dry, "collected", object{
-		"page", nameOf(r.Ledger, r.Name, r.ID), "givenUpCommits", r.Commits, "cut", r.Cut, "deletedObjects", r.DeletedObjects,
+		"page", nameOf(r.Ledger, r.Name, r.ID), "givenUpCommits", r.Commits, "cut", r.Cut, "unmergedHeads?", unmerged(r.Heads), "deletedObjects", r.DeletedObjects,
 		"deletedBytes", size(r.DeletedBytes), "waitingObjects", r.WaitingObjects, "waitingBytes", size(r.WaitingBytes),
 	})
 }

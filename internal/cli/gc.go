@@ -55,9 +55,12 @@ func (a *app) collect(ctx context.Context, repo *ledger.Repository, o admin.Coll
 func (a *app) collected(c admin.PageCollection, dry bool) {
 	a.outcome(dry, "collected", object{
 		"page", nameOf(c.Ledger, c.Name, c.ID), "givenUpCommits", c.Pruned, "deletedPieces", c.Pieces, "deletedNodes", c.Nodes,
-		"deletedBytes", size(c.Bytes), "retentionInBucket", c.InBucket,
+		"deletedBytes", size(c.Bytes), "retentionInBucket", c.InBucket, "unmergedHeads?", unmerged(c.Heads),
 	})
 }
+
+// unmerged returns the number of heads in a bucket if they delay the end of history, else 0.
+func unmerged(heads int) int { return choose(heads > 1, heads, 0) }
 
 // compact compacts the pages of o. freed reports whether that released any space.
 func (a *app) compact(ctx context.Context, repo *ledger.Repository, o admin.CompactOptions) (freed bool, err error) {
