@@ -121,10 +121,10 @@ func (p *Page) retain(ctx context.Context, r Retention) error {
 
 // CollectGarbage gives up the commits that the bucket's retention does not keep. It deletes objects
 // of past epochs that the present epoch has not named for 30 days. It cuts the log if there is
-// history to give up, or a pack that nothing needs, or if a cut is due. It does not cut while the log
-// has several heads. For a page that is deleted for all devices, it deletes everything but the
-// epochs, and refuses a retention with ErrDeleted. It syncs the page first. Ages are by the bucket's
-// clock. Errors: as Sync.
+// history to give up, or a pack that nothing needs, or if a cut is due. It does not cut while the
+// log has several heads. For a page that is deleted for all devices, it deletes everything but the
+// epochs, and refuses a retention with ErrDeleted. It syncs the page first. Ages are by the
+// bucket's clock. Errors: as Sync.
 func (p *Page) CollectGarbage(ctx context.Context, o GCOptions) (*GCReport, error) {
 	err := p.withTurn(ctx, 0, "read the log", func(ctx context.Context) (err error) {
 		p.ses.lookAt = time.Time{} // the sweep uses the epochs that exist now

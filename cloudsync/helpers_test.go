@@ -192,18 +192,6 @@ func (p *page) reopen() {
 
 // merge merges as PageOptions.Merge does, without rules. It builds missing trees that it needs.
 func (p *page) merge(ctx context.Context) error {
-	for before := 0; ; {
-		err := p.mergeFirst(ctx)
-		n := len(p.store.Heads())
-		if err != nil || n == 1 || n == before {
-			return err
-		}
-		before = n
-	}
-}
-
-// mergeFirst merges the heads that are merged before all others, or all.
-func (p *page) mergeFirst(ctx context.Context) error {
 	err := p.mergeOnce(ctx)
 	for range 3 {
 		if !errors.Is(err, base.ErrNeedsFetch) {
@@ -239,7 +227,7 @@ func (p *page) mergeOnce(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	heads := cloud.First(p.store.ChainedHeads())
+	heads := p.store.ChainedHeads()
 	j := p.store.NewJournal()
 	defer j.Rollback()
 	env := &merge.Env{

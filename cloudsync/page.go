@@ -28,7 +28,7 @@ type PageOptions struct {
 	Store *storage.Store
 	// Ledger and Name are its names; Name may be empty.
 	Ledger, Name string
-	// Merge merges all heads into one, but first those alone that Standing.First returns. Sync and
+	// Merge merges all heads into one, with the bases that Standing.Over leads to. Sync and
 	// Reupload call it, and it may block; the background goes on meanwhile. nil: heads are not
 	// merged.
 	Merge func(ctx context.Context) error

@@ -204,3 +204,28 @@ func TestHeadsApart(t *testing.T) {
 		t.Errorf("content %v with %d conflicts, want %v without", got, ms[0].Conflicts+ms[1].Conflicts, want)
 	}
 }
+
+// TestHeadsWithAnOldBase is TestHeadsApart with an older common commit that is left: it is no base
+// as long as there is a later one.
+func TestHeadsWithAnOldBase(t *testing.T) {
+	p := newTestPage()
+	old := p.commit(t, 1, edit{"key": "0", "x": "0"})
+	low := p.commit(t, 2, edit{"key": "1", "x": "1"}, old)
+	x, y := p.commit(t, 3, edit{"x": "2"}, low), p.commit(t, 4, edit{"y": "1"}, low)
+	left, right := p.commit(t, 5, edit{"left": "1"}, x), p.commit(t, 6, edit{"key": "2"}, y)
+	third := p.merge(t, merge.Rules{}, x, y)
+	last := p.commit(t, 7, edit{"third": "1"}, third)
+	near := map[commit.ID][]commit.ID{x.ID: {old.ID}, y.ID: {old.ID}}
+	page := reduced{shallow{p, setOf(low), nil}, near}
+	env := page.env()
+	env.View = *page.view()
+	env.View.Commits = page
+	ms, err := merge.Heads(t.Context(), env, merge.Rules{}, []*commit.Commit{left, right, last})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"key": "2", "x": "2", "y": "1", "left": "1", "third": "1"}
+	if got := p.content(t, ms[1].Commit.Root); !maps.Equal(got, want) || ms[0].Conflicts+ms[1].Conflicts > 0 {
+		t.Errorf("content %v with %d conflicts, want %v without", got, ms[0].Conflicts+ms[1].Conflicts, want)
+	}
+}

@@ -28,8 +28,8 @@ type Relation struct {
 	// LeftOwn and RightOwn say whether a side has, or may have had before pruning, a non-merge
 	// commit that the other side lacks.
 	LeftOwn, RightOwn bool
-	// apart says that no common history is left.
-	apart bool
+	// pruned says that some history between the commits was given up: the true bases may be there.
+	pruned bool
 	// ClockBack says that a commit which only one side has was made by a clock behind that of one
 	// of its parents.
 	ClockBack bool
@@ -49,7 +49,6 @@ func Relate(ctx context.Context, g commit.Getter, left, right *commit.Commit) (R
 func relate(ctx context.Context, g commit.Getter, lost func(commit.ID) bool, left, right *commit.Commit) (Relation, error) {
 	w := walkSides(g, left, right)
 	var r Relation
-	anyPruned := false
 	for w.count[ofLeft]+w.count[ofRight]+w.count[ofBoth] > 0 {
 		if err := ctx.Err(); err != nil {
 			return Relation{}, fmt.Errorf("relate commits %s and %s: %w", left.ID, right.ID, err)
@@ -84,10 +83,10 @@ func relate(ctx context.Context, g commit.Getter, lost func(commit.ID) bool, lef
 		// of its own there.
 		own := pruned || len(c.Parents) < 2
 		r.LeftOwn, r.RightOwn = r.LeftOwn || own && m == ofLeft, r.RightOwn || own && m == ofRight
-		anyPruned = anyPruned || pruned
+		r.pruned = r.pruned || pruned
 	}
-	if len(r.Bases) == 0 && anyPruned {
-		r.Bases, r.apart = []*commit.Commit{commit.First()}, true
+	if len(r.Bases) == 0 && r.pruned {
+		r.Bases = []*commit.Commit{commit.First()}
 	}
 	if len(r.Bases) == 0 {
 		return Relation{}, corruptCommit(right, "no ancestor in common with "+left.ID.String())

@@ -4,7 +4,7 @@ import "slices"
 
 // Object is an object of a past epoch that may be deleted.
 type Object struct {
-	// Dir is the epoch in whose directory it is. A proposal that did not become an epoch has one too.
+	// Dir is the epoch in whose directory it is, or a proposal that did not become an epoch.
 	Dir ID
 	// ID is the id of a pack or of a checkpoint, zero for an entry.
 	ID ID

@@ -59,22 +59,6 @@ func Join(g Graph, memory Set, s State) Joined {
 	return j
 }
 
-// First returns the heads that are merged before the others. If Wait holds, these are the ones that
-// are known to stand on a given-up commit that the device has, if there are several: with another
-// head the merge could take an older base.
-func (j *Joined) First(heads Set) Set {
-	if !j.Wait {
-		return heads
-	}
-	first := slices.DeleteFunc(slices.Clone(heads), func(h Commit) bool {
-		return len(j.whole.Ancestors(h).And(j.GivenUp)) == 0
-	})
-	if len(first) < 2 {
-		return heads
-	}
-	return first
-}
-
 // Held returns the given-up commits that the device keeps: all if Wait holds, else those below
 // unsynced commits that stand on one, and those below the pinned ones. A merge may need them once
 // the log has brought more commits.

@@ -30,7 +30,7 @@ type rules struct {
 	noErased       bool // a renewal does not ask what other lineages erased
 	noEdge         bool // the head of an epoch has no edge to what the epoch gave up
 	noneHeld       bool // given-up commits are pruned that no merge of the present heads needs
-	noLater        bool // all heads are merged in any order
+	anyPair        bool // heads are merged in any order
 	anyHeads       bool // a cut begins while the log has several heads
 	keepLong       bool // an uploaded body survives a join
 	namesAll       bool // a renewal from another lineage names packs of its own
@@ -385,24 +385,23 @@ func (w *world) mergeWith(d *device, g epoch.Graph, a, b epoch.Commit) epoch.Com
 	return w.commit(d, parents, bases, true, w.needs(parents)).node.ID
 }
 
-// merge merges two heads; how says which. Some heads wait.
+// merge merges a head with the one with which it has the latest base; how says which head.
 func (w *world) merge(r *rules, d *device, how int) bool {
-	h, m := w.heads(d), w.merging(r, d)
-	if !r.noLater {
-		h = m.First(h)
-	}
+	h, g := w.heads(d), w.merging(r, d).Graph
 	if len(h) < 2 {
 		return false
 	}
-	last := len(h) - 1
-	a, b := h[0], h[1]
-	switch how % 3 {
-	case 1:
-		b = h[last]
-	case 2:
-		a, b = h[last-1], h[last]
+	a := h[how%len(h)]
+	rest := h.Without(epoch.Set{a})
+	b, latest := rest[0], uint64(0)
+	for _, c := range rest {
+		for _, x := range epochtest.Bases(g, a, c) {
+			if i, _ := g.Index(x); g[i].Generation > latest && !r.anyPair {
+				b, latest = c, g[i].Generation
+			}
+		}
 	}
-	w.mergeWith(d, m.Graph, a, b)
+	w.mergeWith(d, g, a, b)
 	return true
 }
 

@@ -120,8 +120,8 @@ func (s *scenario) idleMoves(r *rules, w *world, i int, on func(string, func(*wo
 	on("reads", func(w *world, d *device) bool { changed, _ := w.read(r, d); return changed })
 	on("merges", func(w *world, d *device) bool { return w.merge(r, d, 0) })
 	if len(w.heads(d)) > 2 {
-		on("merges the first and the last", func(w *world, d *device) bool { return w.merge(r, d, 1) })
-		on("merges the last two", func(w *world, d *device) bool { return w.merge(r, d, 2) })
+		on("merges the second head", func(w *world, d *device) bool { return w.merge(r, d, 1) })
+		on("merges the third head", func(w *world, d *device) bool { return w.merge(r, d, 2) })
 	}
 	on("prunes", func(w *world, d *device) bool { return w.prune(r, d) })
 	on("uploads", func(w *world, d *device) bool { return w.upload(r, d) })

@@ -99,7 +99,7 @@ func mutants() []mutant {
 		}, "unsynced beside a cut"},
 		{"the head of an epoch descends from all that it gives up", flagged(func(r *rules) *bool { return &r.noEdge }), "transaction behind a cut"},
 		{"given-up commits stay below unsynced and pinned ones", flagged(func(r *rules) *bool { return &r.noneHeld }), "unsynced beside a cut"},
-		{"heads that may stand on what other epochs gave up are merged later", flagged(func(r *rules) *bool { return &r.noLater }), "transaction on a kept commit behind a cut"},
+		{"heads with the latest base are merged first", flagged(func(r *rules) *bool { return &r.anyPair }), "transaction on a kept commit behind a cut"},
 		{"a cut begins while the log has one head", flagged(func(r *rules) *bool { return &r.anyHeads }), "transaction beside two heads"},
 		{"a cut keeps the bases of merges", func(r *rules) {
 			r.keep = func(s epoch.State, _ epoch.Time, erase epoch.Set) epoch.Set {

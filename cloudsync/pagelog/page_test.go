@@ -375,7 +375,7 @@ func (d *device) mergeAtOnce(view epoch.Graph, s epoch.State) {
 		if !j.Wait {
 			return
 		}
-		h := j.First(j.View.Heads().Without(j.Memory))
+		h := j.View.Heads().Without(j.Memory)
 		d.commit(epoch.SetOf(h[0], h[1]), epochtest.Bases(j.Graph, h[0], h[1]))
 	}
 }

@@ -129,7 +129,7 @@ func (d *member) mergeAll() *commit.Commit {
 		},
 		Sink: j, Pieces: j, Table: split.DefaultTable(),
 	}
-	merged, err := merge.Heads(ctx, env, merge.Rules{}, st.First(d.store.Heads()))
+	merged, err := merge.Heads(ctx, env, merge.Rules{}, d.store.Heads())
 	d.must(err)
 	return merged[0].Commit
 }

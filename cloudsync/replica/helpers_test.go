@@ -295,11 +295,7 @@ func (d *member) sync(ctx context.Context) error {
 		if _, err := d.log.CatchUp(ctx); err != nil {
 			return err
 		}
-		st, err := replica.StandingOf(ctx, d.store)
-		if err != nil {
-			return err
-		}
-		if h := st.First(d.store.Heads()); len(h) > 1 {
+		if h := d.store.Heads(); len(h) > 1 {
 			d.merge(h[0], h[1])
 			continue
 		}

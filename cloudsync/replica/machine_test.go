@@ -247,11 +247,6 @@ func (d *device) commit(e edit) *commit.Commit {
 func (d *device) merge() {
 	d.t.Helper()
 	for h := d.s.Heads(); len(h) > 1; h = d.s.Heads() {
-		st, err := replica.StandingOf(d.t.Context(), d.s)
-		if err != nil {
-			d.t.Fatal(err)
-		}
-		h = st.First(h)
 		d.commitOn(edit{}, nil, h[0], h[1])
 	}
 }

@@ -26,7 +26,6 @@ type Standing struct {
 	// this one.
 	Retention wire.Retention
 	near      map[epoch.Commit]epoch.Set // of commits whose nearest ancestors are not their parents
-	joined    *epoch.Joined              // nil: the page has no given-up commits
 }
 
 // StandingOf reads the Standing of a store. Errors: *base.CorruptError for a bad row; those of the
@@ -65,18 +64,7 @@ func StandingOf(ctx context.Context, store *storage.Store) (*Standing, error) {
 			st.near[n.ID] = n.Near
 		}
 	}
-	st.joined = j
 	return st, nil
-}
-
-// First returns the heads that are merged before the others: see epoch.Joined. Every head must have
-// been durable before StandingOf.
-func (s *Standing) First(heads []*commit.Commit) []*commit.Commit {
-	if s.joined == nil {
-		return heads
-	}
-	first := s.joined.First(setOf(idsOf(heads)))
-	return slices.DeleteFunc(slices.Clone(heads), func(h *commit.Commit) bool { return !first.Has(short(h.ID)) })
 }
 
 // Near returns the nearest ancestors of a commit with a given-up parent, for finding the base of a

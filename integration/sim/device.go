@@ -213,9 +213,8 @@ func (d *device) entry(ctx context.Context, j *storage.Journal, key, v string) (
 
 // merge merges heads as a page store does, and repeats the merge for each lost tree found.
 func (d *device) merge(ctx context.Context, heads []*node) error {
-	heads, err := d.first(ctx, heads)
-	if err != nil || len(heads) < 2 {
-		return err
+	if len(heads) < 2 {
+		return nil
 	}
 	if d.lacksBases(heads) {
 		d.w.forgetful = true
@@ -225,22 +224,6 @@ func (d *device) merge(ctx context.Context, heads []*node) error {
 			return err
 		}
 	}
-}
-
-// first returns the heads that may be merged now.
-func (d *device) first(ctx context.Context, heads []*node) (now []*node, err error) {
-	cloud, err := cloudsync.StandingOf(ctx, d.s)
-	if err != nil {
-		return nil, err
-	}
-	var commits []*commit.Commit
-	for _, h := range heads {
-		commits = append(commits, h.c)
-	}
-	for _, c := range cloud.First(commits) {
-		now = append(now, d.w.graph.byID[c.ID])
-	}
-	return now, nil
 }
 
 // lacksBases reports whether a merge of heads may lack a common version because the bucket was

@@ -144,7 +144,7 @@ func (r *run) take(ctx context.Context, heads []*commit.Commit) (err error) {
 	if r.cloud, err = cloudsync.StandingOf(ctx, r.m.store()); err != nil {
 		return fmt.Errorf("merge: %w", err)
 	}
-	r.heads = r.cloud.First(heads)
+	r.heads = heads
 	return nil
 }
 
@@ -244,7 +244,7 @@ func (r *run) submit(ctx context.Context) (pending *storage.Pending, err error) 
 
 // moved reports whether the heads differ from the merged ones. The caller holds the write turn.
 func (r *run) moved() bool {
-	return !slices.EqualFunc(r.cloud.First(r.m.store().ChainedHeads()), r.heads, func(a, b *commit.Commit) bool { return a.ID == b.ID })
+	return !slices.EqualFunc(r.m.store().ChainedHeads(), r.heads, func(a, b *commit.Commit) bool { return a.ID == b.ID })
 }
 
 // again merges the heads again while no writer can commit.
