@@ -150,15 +150,13 @@ func newNodeInfo(n *fb.Node, d object.Digest) NodeInfo {
 type treeDescriber struct {
 	stats  TreeStats
 	levels map[int]*LevelStats
-	path   []int // levels of the nodes from the root to the present one
+	depth  int // number of nodes above the present one
 }
 
-func (t *treeDescriber) visit(n *fb.Node, _ object.Digest) (bool, error) {
-	for len(t.path) > 0 && t.path[len(t.path)-1] <= n.Level() {
-		t.path = t.path[:len(t.path)-1]
-	}
-	t.path = append(t.path, n.Level())
-	t.stats.Depth = max(t.stats.Depth, len(t.path))
+func (t *treeDescriber) visit(n *fb.Node, _ object.Digest, children func() error) error {
+	t.depth++
+	defer func() { t.depth-- }()
+	t.stats.Depth = max(t.stats.Depth, t.depth)
 	l := t.levels[n.Level()]
 	if l == nil {
 		l = &LevelStats{Level: n.Level()}
@@ -187,7 +185,7 @@ func (t *treeDescriber) visit(n *fb.Node, _ object.Digest) (bool, error) {
 			s.LazyEntries++
 		}
 	}
-	return true, nil
+	return children()
 }
 
 func (t *treeDescriber) result() TreeStats {
@@ -213,11 +211,11 @@ func Nodes(ctx context.Context, page *ledger.Page, id ledger.CommitID) iter.Seq2
 			yield(NodeInfo{Digest: c.Root.String()})
 			return nil
 		}
-		return btree.Verify(ctx, p.Session.Tree(c), func(n *fb.Node, d object.Digest) (bool, error) {
+		return btree.Verify(ctx, p.Session.Tree(c), func(n *fb.Node, d object.Digest, children func() error) error {
 			if !yield(newNodeInfo(n, d)) {
-				return false, errStopped
+				return errStopped
 			}
-			return true, nil
+			return children()
 		})
 	})
 }

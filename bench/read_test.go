@@ -218,9 +218,9 @@ func countDiff(b *testing.B, s *storage.Store, from, to commit.ID) (reads, share
 func nodesOf(b *testing.B, t btree.Tree) map[object.Digest]bool {
 	b.Helper()
 	all := map[object.Digest]bool{}
-	must(b, btree.Verify(b.Context(), t, func(_ *fb.Node, d object.Digest) (bool, error) {
+	must(b, btree.Verify(b.Context(), t, func(_ *fb.Node, d object.Digest, children func() error) error {
 		all[d] = true
-		return true, nil
+		return children()
 	}))
 	return all
 }

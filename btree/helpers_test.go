@@ -123,12 +123,12 @@ func (s *store) tree(root object.Digest) btree.Tree {
 func (s *store) reachable(t testing.TB, root object.Digest) map[object.Digest]bool {
 	t.Helper()
 	set := map[object.Digest]bool{}
-	err := btree.Verify(t.Context(), s.tree(root), func(_ *fb.Node, d object.Digest) (bool, error) {
+	err := btree.Verify(t.Context(), s.tree(root), func(_ *fb.Node, d object.Digest, children func() error) error {
 		if set[d] {
 			t.Fatalf("node %s twice in a tree", d)
 		}
 		set[d] = true
-		return true, nil
+		return children()
 	})
 	if err != nil {
 		t.Fatal(err)

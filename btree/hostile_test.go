@@ -227,15 +227,17 @@ func TestVerifyVisits(t *testing.T) {
 	root := build(t, s, numbered(500))
 	all := s.reachable(t, root)
 	n := 0
-	err := btree.Verify(t.Context(), s.tree(root), func(n2 *fb.Node, d object.Digest) (bool, error) {
-		n++
-		return d != root, nil
+	err := btree.Verify(t.Context(), s.tree(root), func(_ *fb.Node, d object.Digest, children func() error) error {
+		if n++; d == root {
+			return nil
+		}
+		return children()
 	})
 	if err != nil || n != 1 || len(all) < 10 {
 		t.Errorf("%d nodes visited of %d, error %v", n, len(all), err)
 	}
 	own := fmt.Errorf("own")
-	if err := btree.Verify(t.Context(), s.tree(root), func(*fb.Node, object.Digest) (bool, error) { return true, own }); err != own {
+	if err := btree.Verify(t.Context(), s.tree(root), func(*fb.Node, object.Digest, func() error) error { return own }); err != own {
 		t.Errorf("error %v", err)
 	}
 	if err := btree.Verify(t.Context(), s.tree(btree.EmptyRoot), nil); err != nil {

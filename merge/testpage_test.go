@@ -329,10 +329,12 @@ func (p *testPage) reachable(t tester, roots ...object.Digest) map[object.Digest
 	t.Helper()
 	set := map[object.Digest]bool{}
 	for _, root := range roots {
-		err := btree.Verify(t.Context(), p.tree(root), func(_ *fb.Node, d object.Digest) (bool, error) {
-			again := set[d]
+		err := btree.Verify(t.Context(), p.tree(root), func(_ *fb.Node, d object.Digest, children func() error) error {
+			if set[d] {
+				return nil
+			}
 			set[d] = true
-			return !again, nil
+			return children()
 		})
 		if err != nil {
 			t.Fatalf("verify tree %s: %v", root, err)

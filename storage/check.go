@@ -11,10 +11,8 @@ import (
 
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/commit"
-	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/object"
-	"github.com/ledgerd/ledger/split"
 	"github.com/ledgerd/ledger/storage/index"
 	"github.com/ledgerd/ledger/storage/segment"
 )
@@ -47,7 +45,7 @@ type CheckReport struct {
 	// Away counts pieces of values that the page lacks and the bucket has. They were not verified.
 	Away int
 	// Holes are commits whose trees lack a part that was damaged, as a repair has recorded, and
-	// heads without trees. They count as damage no more.
+	// heads and unsynced commits without trees. They count as damage no more.
 	Holes []commit.ID
 	// Recovery is what Open had to repair.
 	Recovery Recovery
@@ -113,9 +111,9 @@ type checker struct {
 	fresh  index.DB // folded from scratch
 	tx     index.Tx // of fresh, once it has all of the log
 	build  *rebuilder
+	walk   treeWalk         // of the trees of the commits
 	folded bool             // page.db has all that was durable at the beginning: no unfinished fold
 	heads  []*commit.Commit // durable when the check began
-	known  bitset           // numbers of verified nodes and pieces of values
 }
 
 // problem records err when it is about corrupt data, and returns it otherwise.
@@ -204,7 +202,10 @@ func (c *checker) run() error {
 	}
 	return c.fresh.View(func(tx index.Tx) error {
 		c.tx = tx
-		return c.history()
+		c.walk = treeWalk{s: s, ctx: c.ctx, from: c.build, tx: tx, away: c.away, bad: c.problem}
+		err := c.history()
+		c.report.Nodes = c.walk.nodes
+		return err
 	})
 }
 
@@ -281,7 +282,7 @@ func (c *checker) explanations() error {
 			err = &base.CorruptError{Where: "commit", Key: id.String(), Got: "an explanation of a commit that is no merge"}
 		}
 		if err == nil {
-			err = c.tree(root)
+			err = c.walk.tree(root, false)
 		}
 		if err != nil {
 			if err := c.problem(fmt.Errorf("check explanation of commit %s: %w", id, err)); err != nil {
@@ -342,13 +343,15 @@ func (c *checker) commit(id commit.ID) error {
 		return fmt.Errorf("check commit %s: %w", id, err)
 	}
 	if absent, err := c.treeAbsent(cm); err != nil || absent {
-		if err == nil && slices.ContainsFunc(c.heads, func(h *commit.Commit) bool { return h.ID == id }) {
-			c.hole(id) // a head is received with its tree
+		head := slices.ContainsFunc(c.heads, func(h *commit.Commit) bool { return h.ID == id })
+		if err == nil && (head || hasKey(c.tx.Bucket(bucketUnsynced), id[:])) {
+			c.hole(id) // a head is received with its tree, and the bucket lacks that of an unsynced commit
 		}
 		return err
 	}
-	err = c.tree(cm.Root)
-	if isMissingPiece(err) && c.treeless(id) {
+	treeless := c.treeless(id)
+	err = c.walk.tree(cm.Root, treeless)
+	if isMissingPiece(err) && treeless {
 		c.hole(id)
 		return nil
 	}
@@ -382,109 +385,6 @@ func (c *checker) treeAbsent(cm *commit.Commit) (bool, error) {
 	return !row.held && cm.Root != btree.EmptyRoot, err
 }
 
-// tree verifies a tree and the values in it that are not verified yet.
-func (c *checker) tree(root object.Digest) error {
-	t := btree.Tree{Page: c.s.o.Page, Source: nodeSource{c}, Root: root}
-	return btree.Verify(c.ctx, t, func(n *fb.Node, d object.Digest) (bool, error) {
-		known, err := c.visit(&d)
-		if err != nil || known {
-			return false, err
-		}
-		c.report.Nodes++
-		for i := range n.Len() {
-			if n.Inline(i) {
-				continue
-			}
-			e := n.Entry(i)
-			if err := c.problem(c.piece(&e.Digest, e.Size, 0)); err != nil {
-				return false, err
-			}
-		}
-		return true, nil
-	})
-}
-
-// nodeSource reads nodes past the cache, from the places in the fresh index.
-type nodeSource struct{ c *checker }
-
-func (n nodeSource) Node(ctx context.Context, d object.Digest) (*fb.Node, error) {
-	node, _, err := n.c.s.loadLocated(ctx, d, n.c.build, 0, nil)
-	return node, err
-}
-
-// visit records that a piece is being verified and reports whether it was before.
-func (c *checker) visit(d *object.Digest) (known bool, err error) {
-	row, ok, err := readObjectRow(c.tx, d)
-	if err != nil || !ok {
-		return false, err
-	}
-	return c.known.set(row.number), nil
-}
-
-// maxIndexDepth bounds the nesting of index pieces: with two children each, less would already make
-// 2^64 bytes.
-const maxIndexDepth = 64
-
-// piece verifies that a piece of a value and those below it exist, and that their sizes add up.
-func (c *checker) piece(d *object.Digest, size uint64, depth int) error {
-	bad := func(what string) error {
-		return &base.CorruptError{Where: "object", Key: d.String(), Got: what}
-	}
-	if d.Kind().IsNode() || depth > maxIndexDepth {
-		return bad("no piece of a value")
-	}
-	known, err := c.visit(d)
-	if err != nil {
-		return err
-	}
-	l, ok, err := c.build.locate(d, false)
-	if err != nil {
-		return err
-	}
-	if !ok {
-		if c.placed(d) { // it can be fetched
-			if !known {
-				c.report.Away++
-			}
-			return nil
-		}
-		return c.absent(d, known)
-	}
-	if !d.Kind().IsIndex() {
-		if l.kind != recPiece || uint64(pieceBytes(l.place)) != size {
-			return bad(fmt.Sprintf("a piece of %d bytes where %d are listed", pieceBytes(l.place), size))
-		}
-		return nil
-	}
-	content, err := c.s.content(d, &l)
-	if err != nil {
-		return err
-	}
-	ix, err := fb.ParseIndex(content)
-	if err != nil {
-		return &base.CorruptError{Where: "object", Key: d.String(), Err: err}
-	}
-	if ix.Size() != size {
-		return bad(fmt.Sprintf("an index of %d bytes where %d are listed", ix.Size(), size))
-	}
-	if known {
-		return nil
-	}
-	for i := range ix.Len() {
-		child := ix.Child(i)
-		if err := c.piece(&child.Digest, child.Size, depth+1); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// placed reports whether the bucket has a piece.
-func (c *checker) placed(d *object.Digest) bool {
-	st, err := readPieceState(c.tx, d)
-	return err == nil && st.placed
-}
-
 // bitset is a set of piece numbers.
 type bitset []uint64
 
@@ -504,11 +404,15 @@ func (b bitset) has(n uint64) bool {
 	return i < len(b) && b[i]&(uint64(1)<<(n%64)) != 0
 }
 
-var _ split.Source = pieceSource{}
-
-// absent records a piece that is not in the log, unless it was counted for another value. In a page
-// that was never synced that is damage.
-func (c *checker) absent(d *object.Digest, known bool) error {
+// away records a piece that is not in the log, unless it was counted for another value. The bucket
+// may have it. In a page that was never synced its absence is damage.
+func (c *checker) away(d *object.Digest, _ []byte, known, placed bool) error {
+	if placed {
+		if !known {
+			c.report.Away++
+		}
+		return nil
+	}
 	place, _ := c.tx.Bucket(bucketCloud).Cursor().First()
 	if meta, _ := c.tx.Bucket(bucketMetadata).Cursor().First(); meta == nil && place == nil {
 		return &base.CorruptError{Where: "object", Key: d.String(), Got: gotMissing}

@@ -89,7 +89,7 @@ func references(t testing.TB, s *storage.Store, commits []*commit.Commit) (refs,
 	}
 	tree := func(root object.Digest, id commit.ID) {
 		refs[fmt.Sprintf("refcounts/%s/commit/%s", root, id)] = true
-		err := btree.Verify(t.Context(), btree.Tree{Page: testPage, Source: s, Root: root}, func(n *fb.Node, d object.Digest) (bool, error) {
+		err := btree.Verify(t.Context(), btree.Tree{Page: testPage, Source: s, Root: root}, func(n *fb.Node, d object.Digest, children func() error) error {
 			if d.Kind().IsIndex() {
 				pieces(d)
 			}
@@ -108,7 +108,7 @@ func references(t testing.TB, s *storage.Store, commits []*commit.Commit) (refs,
 				ref(e.Digest, typ, d)
 				pieces(e.Digest)
 			}
-			return true, nil
+			return children()
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -2,6 +2,7 @@ package storage_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -47,6 +48,9 @@ func (g *golden) salvaged(o storage.Options, whole bool) (unread int, err error)
 	if err := checkClean(s); err != nil {
 		return 0, fmt.Errorf("%w\nreport %+v", err, r)
 	}
+	if err := sameHoles(s, r); err != nil {
+		return 0, err
+	}
 	if again, err := storage.Salvage(ctx, o, storage.SalvageOptions{DryRun: true}); err != nil || len(again.Damage) > 0 {
 		return 0, fmt.Errorf("damage after salvage: %v %w", again, err)
 	}
@@ -71,6 +75,25 @@ func (g *golden) salvaged(o storage.Options, whole bool) (unread int, err error)
 		}
 	}
 	return unread, err
+}
+
+// sameHoles verifies that a check after the repair lists the commits that have lost a part of their
+// trees, be it the root.
+func sameHoles(s *storage.Store, r *storage.SalvageReport) error {
+	check, err := s.Check(context.Background(), storage.CheckOptions{})
+	if err != nil {
+		return err
+	}
+	lost := make([]commit.ID, len(r.Trees))
+	for i, t := range r.Trees {
+		lost[i] = t.Commit
+	}
+	slices.SortFunc(lost, commit.ID.Compare)
+	slices.SortFunc(check.Holes, commit.ID.Compare)
+	if !slices.Equal(check.Holes, lost) {
+		return fmt.Errorf("a check lists %d commits with holes, the repair had %d", len(check.Holes), len(lost))
+	}
+	return nil
 }
 
 // mostlyThere reads the content of all commits: what does not read must have been told.

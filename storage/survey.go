@@ -6,9 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/commit"
-	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/internal/limits"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage/index"
@@ -16,22 +14,22 @@ import (
 
 // surveyor finds what is missing from the page.
 type surveyor struct {
-	v          *salvage
-	b          *rebuilder
-	tx         index.Tx
-	known, bad bitset // numbers of nodes and pieces examined, and of nodes with holes below
-	commit     commit.ID
-	lacks      bool
-	broken     map[commit.ID]bool // commits given up, since they will be received again
-	heads      int                // number of heads afterwards
+	v      *salvage
+	tx     index.Tx
+	walk   treeWalk
+	commit commit.ID // whose tree is examined
+	lacks  bool
+	broken map[commit.ID]bool // commits given up, since they will be received again
+	heads  int                // number of heads afterwards
 }
 
 // survey finds what the repaired log refers to and lacks, and records what is to be written about
 // that.
 func (v *salvage) survey(ctx context.Context, b *rebuilder) error {
-	y := &surveyor{v: v, b: b, broken: map[commit.ID]bool{}}
+	y := &surveyor{v: v, broken: map[commit.ID]bool{}}
 	err := b.db.View(func(tx index.Tx) error {
 		y.tx = tx
+		y.walk = treeWalk{s: v.s, ctx: ctx, from: b, tx: tx, away: y.away, bad: passDamage} // Check reports a wrong value
 		return y.run(ctx)
 	})
 	if err != nil {
@@ -61,7 +59,7 @@ func (y *surveyor) run(ctx context.Context) error {
 		return err
 	}
 	if y.v.report.Unknown && y.v.so.Again {
-		if err := y.giveUp(ctx, all); err != nil {
+		if err := y.giveUp(all); err != nil {
 			return err
 		}
 	}
@@ -78,7 +76,7 @@ func (y *surveyor) run(ctx context.Context) error {
 				gone[p] = append(gone[p], c.ID)
 			}
 		}
-		if err := y.trees(ctx, c); err != nil {
+		if err := y.trees(c); err != nil {
 			return err
 		}
 	}
@@ -106,7 +104,7 @@ func (y *surveyor) gone(id commit.ID) bool {
 
 // giveUp gives up the commits that build on what is gone. The content of such a head that only this
 // device has becomes a commit on the newest commit that stays.
-func (y *surveyor) giveUp(ctx context.Context, all []*commit.Commit) error {
+func (y *surveyor) giveUp(all []*commit.Commit) error {
 	up := slices.Clone(all)
 	slices.SortFunc(up, func(a, b *commit.Commit) int { return cmp.Compare(a.Generation, b.Generation) })
 	var ids []commit.ID
@@ -125,7 +123,7 @@ func (y *surveyor) giveUp(ctx context.Context, all []*commit.Commit) error {
 			continue
 		}
 		y.commit = c.ID
-		whole, err := y.node(ctx, c.Root, 0)
+		whole, err := y.whole(c.Root)
 		if err != nil {
 			return err
 		}
@@ -164,12 +162,12 @@ func (y *surveyor) commits() ([]*commit.Commit, error) {
 }
 
 // trees examines the tree of a commit and that of its explanation.
-func (y *surveyor) trees(ctx context.Context, c *commit.Commit) error {
+func (y *surveyor) trees(c *commit.Commit) error {
 	y.commit = c.ID
 	treeless, whole := hasKey(y.tx.Bucket(bucketTreeless), c.ID[:]), true
 	row, _, err := readObjectRow(y.tx, &c.Root)
 	if err == nil && (row.held || !treeless) { // else it was received treeless
-		whole, err = y.node(ctx, c.Root, 0)
+		whole, err = y.whole(c.Root)
 	}
 	if err != nil {
 		return err
@@ -179,7 +177,7 @@ func (y *surveyor) trees(ctx context.Context, c *commit.Commit) error {
 		if err != nil {
 			return err
 		}
-		explained, err := y.node(ctx, root, 0)
+		explained, err := y.whole(root)
 		if err != nil {
 			return err
 		}
@@ -193,85 +191,20 @@ func (y *surveyor) trees(ctx context.Context, c *commit.Commit) error {
 	return nil
 }
 
-// node reports whether the page has all nodes of a tree.
-func (y *surveyor) node(ctx context.Context, d object.Digest, depth int) (whole bool, err error) {
-	if d == btree.EmptyRoot {
-		return true, nil
-	}
-	row, ok, err := readObjectRow(y.tx, &d)
-	if err != nil || !ok || depth > maxTreeDepth {
-		return false, err
-	}
-	if y.known.set(row.number) {
-		return !y.bad.has(row.number), nil
-	}
-	n, err := y.load(ctx, d)
-	if err != nil || n == nil {
-		y.bad.set(row.number)
-		return false, err
-	}
-	whole = true
-	for i := range n.NumChildren() {
-		w, err := y.node(ctx, n.Child(i).Digest, depth+1)
-		if err != nil {
-			return false, err
-		}
-		whole = whole && w
-	}
-	for i := range n.Len() {
-		if e := n.Entry(i); !n.Inline(i) {
-			if err := y.piece(&e.Digest, e.Key, 0); err != nil {
-				return false, err
-			}
-		}
-	}
-	if !whole {
-		y.bad.set(row.number)
-	}
-	return whole, nil
+// whole examines a tree, and reports whether the page has all its nodes.
+func (y *surveyor) whole(root object.Digest) (bool, error) {
+	err := y.walk.tree(root, true)
+	return err == nil, passDamage(err)
 }
 
-// maxTreeDepth bounds the depth of a tree: levels decrease from a node to its children.
-const maxTreeDepth = 256
-
-func (y *surveyor) load(ctx context.Context, d object.Digest) (*fb.Node, error) {
-	n, _, err := y.v.s.loadLocated(ctx, d, y.b, 0, nil)
-	return n, passDamage(err)
-}
-
-// piece examines a piece of a value and those below it.
-func (y *surveyor) piece(d *object.Digest, key []byte, depth int) error {
-	row, ok, err := readObjectRow(y.tx, d)
-	if err != nil || !ok || depth > maxIndexDepth || y.known.set(row.number) {
-		return err
-	}
-	if placed := isPlaced(y.tx, d, row.number); !row.held {
-		y.lacks = y.lacks || !placed
-		if y.v.old == nil && !placed || y.v.old.had(d) {
-			y.lose(d, key, placed)
-		}
+// away records a piece of a value that is not held.
+func (y *surveyor) away(d *object.Digest, key []byte, known, placed bool) error {
+	if known {
 		return nil
 	}
-	if !d.Kind().IsIndex() {
-		return nil
-	}
-	l, err := locatedRow(y.tx, &row)
-	if err != nil {
-		return err
-	}
-	content, err := y.v.s.content(d, &l)
-	if err != nil {
-		return err
-	}
-	ix, err := fb.ParseIndex(content)
-	if err != nil {
-		return nil // the piece that lists it is wrong, as Check reports
-	}
-	for i := range ix.Len() {
-		child := ix.Child(i)
-		if err := y.piece(&child.Digest, key, depth+1); err != nil {
-			return err
-		}
+	y.lacks = y.lacks || !placed
+	if y.v.old == nil && !placed || y.v.old.had(d) {
+		y.lose(d, key, placed)
 	}
 	return nil
 }
