@@ -137,28 +137,7 @@ func TestRepairRows(t *testing.T) {
 				continue
 			}
 			s.restore()
-			db, err := index.OpenFile(filepath.Join(s.page, "page.db"), index.Options{NoSync: true})
-			must(t, err)
-			empty := false
-			must(t, db.Update(func(tx index.Tx) error {
-				b := tx.Bucket(family)
-				if empty = b == nil; empty { // its rows are printed from others
-					return nil
-				}
-				c := b.Cursor()
-				k, v := c.First()
-				for range s.rng.IntN(3) {
-					if nk, nv := c.Next(); nk != nil {
-						k, v = nk, nv
-					}
-				}
-				if empty = k == nil; empty {
-					return nil
-				}
-				return change(b, bytes.Clone(k), bytes.Clone(v))
-			}))
-			must(t, db.Close())
-			if empty {
+			if !s.changeRow(family, change) {
 				continue
 			}
 			filled++
@@ -181,6 +160,58 @@ func TestRepairRows(t *testing.T) {
 	wantContent(t, page(t, r, "app", "page"), s.want)
 	closeIt(t, r)
 	t.Logf("%d rows", filled)
+}
+
+// changeRow changes one of the first rows of a family in page.db. It returns false when there is
+// none.
+func (s *sickPage) changeRow(family string, change func(b index.Bucket, k, v []byte) error) (done bool) {
+	s.t.Helper()
+	db, err := index.OpenFile(filepath.Join(s.page, "page.db"), index.Options{NoSync: true})
+	must(s.t, err)
+	must(s.t, db.Update(func(tx index.Tx) error {
+		b := tx.Bucket(family)
+		if b == nil { // its rows are printed from others
+			return nil
+		}
+		c := b.Cursor()
+		k, v := c.First()
+		for range s.rng.IntN(3) {
+			if nk, nv := c.Next(); nk != nil {
+				k, v = nk, nv
+			}
+		}
+		if done = k != nil; !done {
+			return nil
+		}
+		return change(b, bytes.Clone(k), bytes.Clone(v))
+	}))
+	must(s.t, db.Close())
+	return done
+}
+
+// TestRepairRowsOfDamagedLog damages rows of page.db that cannot be made again, since a segment is
+// damaged too: a check says so, and a second check after a repair is clean.
+func TestRepairRowsOfDamagedLog(t *testing.T) {
+	s := newSickPage(t, false, false)
+	segments := s.segmentFiles()
+	for _, family := range append(slices.Clone(storage.RowFamilies), "state", "numbers", "refsums") {
+		s.restore()
+		moved := func(b index.Bucket, k, v []byte) error { return errors.Join(b.Delete(k), b.Put(unused(b, k), v)) }
+		if !s.changeRow(family, moved) {
+			continue
+		}
+		name := segments[s.rng.IntN(len(segments))]
+		b := []byte(s.files[name])
+		b[len(b)/2] ^= 1
+		must(t, os.WriteFile(name, b, 0o600))
+		if found := s.check(admin.CheckOptions{}); len(found.Problems) == 0 {
+			t.Errorf("%s: a check finds nothing", family)
+		}
+		s.check(admin.CheckOptions{Repair: true})
+		if again := s.check(admin.CheckOptions{}); len(again.Problems) > 0 {
+			t.Errorf("%s: a second check: %q", family, remaining(again))
+		}
+	}
 }
 
 // unused returns a key near k without a row. Rows of one family can be equal, so that a copy over

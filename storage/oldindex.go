@@ -2,6 +2,7 @@ package storage
 
 import (
 	"cmp"
+	"encoding/hex"
 	"errors"
 	"io/fs"
 	"slices"
@@ -107,6 +108,12 @@ func (x *oldIndex) rows(put func(family string, k, v []byte) error) error {
 		if _, err := headsIn(tx, &x.st); err != nil {
 			return err
 		}
-		return eachCheckpointRow(tx, func(family int, k, v []byte) error { return put(checkpointFamilies[family], k, v) })
+		return eachCheckpointRow(tx, func(n int, k, v []byte) error {
+			family := checkpointFamilies[n]
+			if (family == bucketUnsynced || family == bucketTreeless) && !hasKey(tx.Bucket(bucketCommits), k) {
+				return badRow(family, hex.EncodeToString(k), "a commit that is not there")
+			}
+			return put(family, k, v)
+		})
 	})
 }

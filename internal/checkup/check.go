@@ -174,8 +174,8 @@ func (r *Report) bad() bool {
 // once checks the page once.
 func (c *check) once(ctx context.Context) (report Report, err error) {
 	err = c.o.Visit(ctx, func(ctx context.Context, p *Page) error { return c.look(ctx, p, &report) })
-	if len(report.Problems) == 0 && isDamage(err) {
-		report.Problems, err = []Problem{newProblem(err)}, nil
+	if isDamage(err) {
+		report.Problems, err = append(report.Problems, newProblem(err)), nil
 	}
 	return report, err
 }
