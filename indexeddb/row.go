@@ -112,10 +112,13 @@ const (
 	typeIndexName    = 201
 )
 
-// Bounds on ids.
+// Bounds on ids. maxCount and maxIndexCount bound the greatest ids, versions and numbers of blobs
+// in metadata, so that the next ones are valid, too.
 const (
-	maxID      = math.MaxInt64 - 1
-	maxIndexID = math.MaxInt32 - 1
+	maxID         = math.MaxInt64 - 1
+	maxIndexID    = math.MaxInt32 - 1
+	maxCount      = maxID / 2
+	maxIndexCount = maxIndexID / 2
 )
 
 // NoSequence is the sequence of an old index row that has none.

@@ -2,12 +2,16 @@ package indexeddb_test
 
 import (
 	"bytes"
+	"errors"
+	"maps"
+	"math"
 	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
 
 	"github.com/ledgerd/ledger/indexeddb"
+	"github.com/ledgerd/ledger/internal/base"
 )
 
 // rowKeys draws rows of all families but KindContent.
@@ -126,6 +130,42 @@ func pageOrder(t *rapid.T, rows []indexeddb.Row) {
 			if c := indexeddb.CompareRows(a.Append(nil), b.Append(nil)); c != bytes.Compare(key, other) {
 				t.Fatalf("%s and %s compare as %d, on a page as %d", a.Describe(), b.Describe(), c, bytes.Compare(key, other))
 			}
+		}
+	}
+}
+
+// TestCountersAtTheirEnd: metadata whose next id, version or number would be none are damage.
+func TestCountersAtTheirEnd(t *testing.T) {
+	for name, set := range map[string]func(*indexeddb.Schema, *indexeddb.Database, *indexeddb.Store){
+		"nothing":       func(*indexeddb.Schema, *indexeddb.Database, *indexeddb.Store) {},
+		"databases":     func(s *indexeddb.Schema, _ *indexeddb.Database, _ *indexeddb.Store) { s.MaxDatabaseID = math.MaxInt64 },
+		"object stores": func(_ *indexeddb.Schema, d *indexeddb.Database, _ *indexeddb.Store) { d.MaxStoreID = math.MaxInt64 },
+		"blobs":         func(_ *indexeddb.Schema, d *indexeddb.Database, _ *indexeddb.Store) { d.NextBlob = math.MaxInt64 },
+		"versions":      func(_ *indexeddb.Schema, _ *indexeddb.Database, s *indexeddb.Store) { s.LastVersion = math.MaxInt64 },
+		"indexes":       func(_ *indexeddb.Schema, _ *indexeddb.Database, s *indexeddb.Store) { s.MaxIndexID = math.MaxInt32 },
+	} {
+		store := &indexeddb.Store{ID: 1, Name: "store", LastVersion: 1, MaxIndexID: indexeddb.MinIndexID, KeyGenerator: 1}
+		database := &indexeddb.Database{ID: 1, Name: "db", Version: 1, NextBlob: indexeddb.MinBlobNumber, MaxStoreID: 1, Stores: []*indexeddb.Store{store}}
+		written := &indexeddb.Schema{Version: indexeddb.MaxSchemaVersion, MaxDatabaseID: 1, Databases: []*indexeddb.Database{database}}
+		set(written, database, store)
+		byKey := map[string][]byte{}
+		for r, value := range written.Rows() {
+			byKey[string(r.Append(nil))] = value
+		}
+		keys := slices.SortedFunc(maps.Keys(byKey), func(a, b string) int { return indexeddb.CompareRows([]byte(a), []byte(b)) })
+		var read indexeddb.Schema
+		for _, key := range keys {
+			r, err := indexeddb.DecodeRow([]byte(key))
+			if err == nil {
+				err = read.Add(r, byKey[key])
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		err := read.Finish(func(err error) error { return err })
+		if (name == "nothing") != (err == nil) || err != nil && !errors.Is(err, base.ErrCorrupt) {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

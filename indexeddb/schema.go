@@ -238,6 +238,11 @@ func (s *Schema) Finish(report func(error) error) error {
 			return err
 		}
 	}
+	if s.MaxDatabaseID > maxCount {
+		if err := report(malformed("metadata", "no id is left for a database")); err != nil {
+			return err
+		}
+	}
 	for _, d := range s.Databases {
 		if d.ID > s.MaxDatabaseID {
 			if err := report(malformed("database", "its id %d is above the greatest, %d", d.ID, s.MaxDatabaseID)); err != nil {
@@ -263,6 +268,11 @@ func (d *Database) check(report func(error) error) error {
 	}
 	if d.NextBlob < MinBlobNumber {
 		if err := report(malformed(where, "its next blob has the number %d", d.NextBlob)); err != nil {
+			return err
+		}
+	}
+	if d.NextBlob > maxCount || d.MaxStoreID > maxCount {
+		if err := report(malformed(where, "no number is left for a blob or object store")); err != nil {
 			return err
 		}
 	}
@@ -292,6 +302,11 @@ func (s *Store) check(d *Database, report func(error) error) error {
 	}
 	if s.ID < 1 || s.ID > d.MaxStoreID {
 		if err := report(malformed(where, "its id is above the greatest, %d", d.MaxStoreID)); err != nil {
+			return err
+		}
+	}
+	if s.LastVersion > maxCount || s.MaxIndexID > maxIndexCount {
+		if err := report(malformed(where, "no version is left for a record, or no id for an index")); err != nil {
 			return err
 		}
 	}
