@@ -9,16 +9,17 @@ import (
 	"github.com/ledgerd/ledger/internal/layout"
 )
 
-// do does the effects of a step. When one fails, do runs its undo effect and skips the rest.
+// do does the effects of a step. When one fails, do runs its undo effects and skips the rest.
 func (p *Pages[S, H]) do(ctx context.Context, st step, at *place[S, H]) error {
 	for _, e := range st.effects {
 		err := p.effect(ctx, at, e)
-		if back, ok := undo[st.next][e]; err != nil && ok {
+		if err == nil {
+			continue
+		}
+		for _, back := range undo[st.next][e] {
 			err = errors.Join(err, p.effect(ctx, at, back))
 		}
-		if err != nil {
-			return err
-		}
+		return err
 	}
 	return nil
 }
@@ -37,7 +38,7 @@ func (p *Pages[S, H]) effect(ctx context.Context, at *place[S, H], e effect) err
 		return p.host.Enroll(page, at.name)
 	case create:
 		return p.host.Create(ctx, page)
-	case start:
+	case start, startNew:
 		shared, err := p.host.Start(ctx, page, at.name)
 		at.shared = shared
 		return err

@@ -330,3 +330,25 @@ func TestSyncGivesWay(t *testing.T) {
 		t.Errorf("state %d, %v", s, err)
 	}
 }
+
+// TestNewPageThatCannotBeOpened leaves nothing, and a page that was deleted stays deleted.
+func TestNewPageThatCannotBeOpened(t *testing.T) {
+	for _, absence := range []*layout.Absence{nil, {Kind: layout.Deleted, Name: "n"}} {
+		w := newWorld(t, vfstest.NewMem())
+		if absence != nil {
+			w.drop(w.open(ForUse))
+			w.must(w.pages.Take(t.Context(), thePage, func(leave Leave) error { return leave(t.Context(), absence) }))
+		}
+		w.pages.host.Start = func(context.Context, layout.Page, string) (int, error) { return 0, errHost }
+		if _, err := w.pages.Open(t.Context(), thePage, "", ForUse); !errors.Is(err, errHost) {
+			t.Errorf("opened: %v", err)
+		}
+		switch s, a, err := w.pages.Where(thePage); {
+		case err != nil || s != Absent:
+			t.Errorf("state %d, %v", s, err)
+		case (a == nil) != (absence == nil) || a != nil && *a != *absence:
+			t.Errorf("the record is %+v, want %+v", a, absence)
+		}
+		w.pages.Wait()
+	}
+}

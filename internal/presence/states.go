@@ -42,6 +42,7 @@ const (
 	enroll                   // record the name of the page
 	create                   // make the page, empty
 	start                    // open its store
+	startNew                 // start of a page that create made
 	stop                     // close its store
 	rewrite                  // replace {page}.away, durably
 	record                   // write {page}.away, durably, of a page that is here
@@ -82,7 +83,7 @@ func to(next State, effects ...effect) step { return step{move, next, effects} }
 // table defines all transitions. An event without an entry is denied.
 var table = [...]map[event]step{
 	Absent: {
-		use: to(Opening, enroll, create, dropRecord, start),
+		use: to(Opening, enroll, create, dropRecord, startNew),
 	},
 	Away: {
 		use:    to(Coming, fill, adopt, syncNames, dropRecord), // A3
@@ -122,11 +123,13 @@ var table = [...]map[event]step{
 // next is the state machine.
 func next(s State, e event) step { return table[s][e] }
 
-// undo has the effect that follows a failed effect. Earlier effects are not undone: by the rules A1
-// to A4 they are harmless, and after a failed syncNames the result of a power cut is unknown.
-var undo = map[State]map[effect]effect{
-	Coming:  {adopt: discard},
-	Leaving: {record: dropRecord, setAside: dropRecord, syncNames: takeBack},
+// undo has the effects that follow a failed effect. Earlier effects are not undone: by the rules A1
+// to A4 they are harmless, and after a failed syncNames the result of a power cut is unknown. A new
+// page that cannot be opened, as on a full disk, leaves with the record that it had.
+var undo = map[State]map[effect][]effect{
+	Opening: {startNew: {record, setAside, vanish, erase}},
+	Coming:  {adopt: {discard}},
+	Leaving: {record: {dropRecord}, setAside: {dropRecord}, syncNames: {takeBack}},
 }
 
 // OnDisk reports whether the page is here, at rest or not.
