@@ -367,3 +367,39 @@ func TestInputThatBreaksOff(t *testing.T) {
 		t.Errorf("%t, %v", ok, err)
 	}
 }
+
+// TestServerThatDoesNotRespond ends a command whose server is suspended, before and after the
+// command has begun.
+func TestServerThatDoesNotRespond(t *testing.T) {
+	for _, begins := range []bool{false, true} {
+		dir := shortDir(t)
+		if err := os.Mkdir(filepath.Dir(SocketPath(dir)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: SocketPath(dir), Net: "unix"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		if begins {
+			silent := make(chan struct{})
+			server := &http.Server{Protocols: clearText(), Handler: http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+				if q.URL.Path == runPath {
+					_ = http.NewResponseController(w).Flush()
+					stop()
+				}
+				<-silent
+			})}
+			wg.Go(func() { _ = server.Serve(l) })
+			defer func() { close(silent); _ = server.Close(); wg.Wait() }()
+		} else {
+			stop()
+		}
+		_, begun, err := Run(ctx, dir, Request{}, nil, io.Discard, io.Discard)
+		if begun != begins || errors.Is(err, context.Canceled) == begins || err == nil {
+			t.Errorf("begun %v, want %v: %v", begun, begins, err)
+		}
+		_ = l.Close()
+	}
+}

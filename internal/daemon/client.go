@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -19,9 +20,11 @@ import (
 
 // Run lets the server of the repository in dir run a command, and returns its exit code. ok is
 // false when there is no server, or when it ends before it has begun the command. ctx ends the
-// command, not the wait for it: the exit code says how it ended. A goroutine reads stdin if the
-// command does; a read that blocks when the command ends is abandoned. Errors are those of stdin,
-// stdout and stderr, and of the connection; the progress of the command is then unknown.
+// command, not the wait for it: the exit code says how it ended. Run does not wait for a server that
+// does not respond to that, as one that is suspended. A goroutine reads stdin if the command does; a
+// read that blocks when the command ends is abandoned. Errors are those of ctx before the command
+// has begun, of stdin, stdout and stderr, and of the connection; the progress of the command is then
+// unknown.
 func Run(ctx context.Context, dir string, r Request, stdin io.Reader, stdout, stderr io.Writer) (code int, ok bool, err error) {
 	request, err := json.Marshal(r)
 	if err != nil || len(request) > maxRequest {
@@ -34,7 +37,16 @@ func Run(ctx context.Context, dir string, r Request, stdin io.Reader, stdout, st
 	var stopping sync.WaitGroup
 	defer stopping.Wait()
 	defer c.Close()
-	stop := func() { _ = call(context.WithoutCancel(ctx), c, stopPath) }
+	reading, abandon := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer abandon(nil)
+	stop := func() {
+		leaving, cancel := context.WithTimeout(reading, farewell)
+		defer cancel()
+		if errors.Is(call(leaving, c, stopPath), context.DeadlineExceeded) {
+			abandon(errors.New("it does not respond"))
+			_ = c.Close()
+		}
+	}
 	unhook := context.AfterFunc(ctx, func() { stopping.Go(stop) })
 	defer unhook()
 	in, feed := io.Pipe()
@@ -52,14 +64,14 @@ func Run(ctx context.Context, dir string, r Request, stdin io.Reader, stdout, st
 			feed.Close()
 		}()
 	})
-	q, err := http.NewRequestWithContext(context.WithoutCancel(ctx), http.MethodPost, origin+runPath, in)
+	q, err := http.NewRequestWithContext(reading, http.MethodPost, origin+runPath, in)
 	if err != nil {
 		return 0, false, err
 	}
 	q.Header.Set(requestHeader, base64.StdEncoding.EncodeToString(request))
 	a, err := c.RoundTrip(q)
 	if err != nil {
-		return 0, false, nil // the server has not begun
+		return 0, false, ctx.Err() // the server has not begun
 	}
 	if a.StatusCode != http.StatusOK {
 		return 0, true, fmt.Errorf("the server of %s speaks another version: stop it, and start it anew: %w", dir, base.ErrUnsupported)
@@ -80,7 +92,7 @@ func Run(ctx context.Context, dir string, r Request, stdin io.Reader, stdout, st
 		err = io.ErrUnexpectedEOF
 	}
 	if err != nil {
-		return 0, true, fmt.Errorf("the server of %s went away: %w", dir, &lostError{err})
+		return 0, true, fmt.Errorf("the server of %s went away: %w", dir, &lostError{cmp.Or(context.Cause(reading), err)})
 	}
 	return code, true, nil
 }

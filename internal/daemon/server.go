@@ -70,7 +70,7 @@ const window = 256 << 10
 const requestTime = 10 * time.Second
 
 // farewell is how long a stopping server waits for a client that does not read its command's
-// output.
+// output, and a client that ends a command for a server that does not respond.
 const farewell = 2 * time.Second
 
 // Server answers on the socket of a repository.
