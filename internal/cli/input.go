@@ -3,8 +3,11 @@ package cli
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
+	"io/fs"
 	"os"
+	"syscall"
 	"time"
 )
 
@@ -48,21 +51,16 @@ type readerFunc func([]byte) (int, error)
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
 // openFile opens a file. A named pipe opens only when another process opens it too, and a read or
-// write of one may wait. Both fail when ctx ends. The goroutine of an abandoned call stays until
-// the pipe is opened.
+// write of one may wait. Both fail when ctx ends.
 func openFile(ctx context.Context, path string, flag int) (*os.File, error) {
 	type result struct {
 		file *os.File
 		err  error
 	}
-	done := make(chan result)
+	done := make(chan result, 1)
 	go func() {
 		file, err := os.OpenFile(path, flag, 0)
-		select {
-		case done <- result{file, err}:
-		case <-ctx.Done():
-			_ = file.Close() // nothing was read or written
-		}
+		done <- result{file, err}
 	}()
 	select {
 	case got := <-done:
@@ -71,6 +69,13 @@ func openFile(ctx context.Context, path string, flag int) (*os.File, error) {
 		}
 		return got.file, got.err
 	case <-ctx.Done():
+		if info, err := os.Stat(path); err != nil || info.Mode()&fs.ModeNamedPipe == 0 {
+			return nil, ctx.Err()
+		}
+		if bothEnds, err := os.OpenFile(path, os.O_RDWR|syscall.O_NONBLOCK, 0); err == nil { // ends the wait above
+			got := <-done
+			_ = errors.Join(got.file.Close(), bothEnds.Close()) // nothing was read or written
+		}
 		return nil, ctx.Err()
 	}
 }

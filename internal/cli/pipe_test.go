@@ -5,10 +5,8 @@ package cli_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -100,7 +98,8 @@ func TestSlowInputHoldsNoLock(t *testing.T) {
 	}
 }
 
-// TestPipeWithoutWriter names a pipe that nothing else opens: a verb that ends does not wait.
+// TestPipeWithoutWriter names a pipe that nothing else opens: a verb that ends does not wait, and
+// leaves no call that waits, which TestMain would find.
 func TestPipeWithoutWriter(t *testing.T) {
 	dir, pipe := filepath.Join(t.TempDir(), "repo"), filepath.Join(t.TempDir(), "pipe")
 	do(t, 0, "", "--dir", dir, "init")
@@ -115,12 +114,5 @@ func TestPipeWithoutWriter(t *testing.T) {
 		if code != cli.ExitInterrupted || !strings.Contains(errs.String(), "interrupted: ") {
 			t.Errorf("%q: exit code %d, %s", args, code, &errs)
 		}
-	}
-	both, err := os.OpenFile(pipe, os.O_RDWR, 0) // ends the abandoned calls
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(os.Remove(pipe), both.Close()); err != nil { // a call that comes later finds no pipe
-		t.Error(err)
 	}
 }
