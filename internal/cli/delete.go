@@ -79,6 +79,9 @@ func (a *app) deleted(p *ledger.DeletedPage, dry bool) {
 		"discardsUnsyncedData", p.Discarded,
 	})
 	a.leaves(p.Everywhere)
+	if p.Everywhere {
+		a.tell("a new page %s would not be synced through this bucket: take another name", nameOf(p.Ledger, p.Name, p.ID))
+	}
 }
 
 // leaves says when data leaves the bucket that is deleted for all devices.

@@ -31,7 +31,7 @@ func (a *app) cautionModes(what, path string, had fs.FileMode) {
 	a.cautioned[path] = true
 	rights := choose((mode|had)&0o022 != 0, "read or write", "read")
 	text := fmt.Sprintf("%s %s is not private: others may %s it (mode %04o)", what, quoted(path), rights, mode)
-	hint := choose(had != 0, "chmod 700 ", "chmod 600 ") + shellQuote(path)
+	hint := "as its owner: chmod " + choose(had != 0, "700 ", "600 ") + shellQuote(path)
 	if mode == 0 {
 		text = fmt.Sprintf("%s %s was not private: others could %s it (mode %04o); it is private now", what, quoted(path),
 			rights, had)
