@@ -294,18 +294,13 @@ func (a *app) catalogRm(ctx context.Context, f catalogRmFlags) error {
 		if err != nil {
 			return "", err
 		}
-		return a.removeObjects(ctx, t, objects, &f)
+		payload := metabase.TombstonePayload(f.Expires, objectIDs(objects))
+		tombstone, err := putNew(ctx, t, namingObject(metabase.Tombstone, objects[0].Container, f.Epoch, payload), f.Expires, true)
+		if err == nil {
+			_, err = t.Inhume(ctx, tombstone, f.Expires, objects...)
+		}
+		return "removed " + countText(len(objects), "objects"), err
 	})
-}
-
-func (a *app) removeObjects(ctx context.Context, t *metabase.Tx, all []metabase.Address,
-	f *catalogRmFlags) (string, error) {
-	payload := metabase.TombstonePayload(f.Expires, objectIDs(all))
-	tombstone, err := putNew(ctx, t, namingObject(metabase.Tombstone, all[0].Container, f.Epoch, payload), f.Expires, true)
-	if err == nil {
-		_, err = t.Inhume(ctx, tombstone, f.Expires, all...)
-	}
-	return "removed " + countText(len(all), "objects"), err
 }
 
 // collectBatch is the number of objects found between two deletions.
@@ -531,20 +526,17 @@ func (a *app) catalogExport(ctx context.Context, f catalogExportFlags) error {
 		return withHint(classedf(ledger.ErrInvalid, "export to %s: the file exists and is not overwritten", quoted(f.File)),
 			"name another file")
 	}
-	return a.readCatalog(ctx, f.catalogRead, func(v *metabase.View) error { return exportCatalog(ctx, v, path) })
-}
-
-// exportCatalog writes a catalogue to a file, which replaces the one at path when it is complete.
-func exportCatalog(ctx context.Context, v *metabase.View, path string) error {
-	err := writeFile(ctx, path, func(f *os.File) error {
-		file, err := metabase.OpenFile(ctx, f.Name(), metabase.FileOptions{Epoch: v.Epoch})
-		if err == nil {
-			err = errors.Join(file.Import(ctx, v), file.Close())
+	return a.readCatalog(ctx, f.catalogRead, func(v *metabase.View) error {
+		err := writeFile(ctx, path, func(f *os.File) error {
+			file, err := metabase.OpenFile(ctx, f.Name(), metabase.FileOptions{Epoch: v.Epoch})
+			if err == nil {
+				err = errors.Join(file.Import(ctx, v), file.Close())
+			}
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("export: %w", err)
 		}
-		return err
+		return nil
 	})
-	if err != nil {
-		return fmt.Errorf("export: %w", err)
-	}
-	return nil
 }

@@ -75,8 +75,9 @@ func Main(ctx context.Context, p Process) int {
 	if flushErr := errors.Join(a.out.broken, a.out.Flush()); err == nil && flushErr != nil {
 		err = fmt.Errorf("%w: %w", errOutput, flushErr)
 	}
-	if a.stdout.closed { // err is not examined: a connection to a bucket may break with EPIPE, too
-		return ExitDone // the reader of the output has closed it
+	ended := err == nil || errors.Is(err, context.Canceled) || errors.Is(err, syscall.EPIPE)
+	if a.stdout.closed && ended { // the reader of the output has closed it; EPIPE alone may be of a bucket
+		return ExitDone
 	}
 	if err == nil && a.warnings > 0 {
 		return ExitPartly

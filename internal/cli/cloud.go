@@ -210,16 +210,12 @@ func (a *app) cloudProbe(ctx context.Context, f cloudProbeFlags) error {
 func (a *app) cloudGC(ctx context.Context, repo *ledger.Repository, f dryRun) error {
 	reports, err := admin.CollectCloud(ctx, repo, &admin.CloudCollectOptions{DryRun: f.Dry})
 	for _, r := range reports {
-		a.printCloudGC(r, f.Dry)
+		a.outcome(f.Dry, "collected", object{
+			"page", nameOf(r.Ledger, r.Name, r.ID), "givenUpCommits", r.Commits, "cut", r.Cut, "unmergedHeads?", unmerged(r.Heads), "deletedObjects", r.DeletedObjects,
+			"deletedBytes", size(r.DeletedBytes), "waitingObjects", r.WaitingObjects, "waitingBytes", size(r.WaitingBytes),
+		})
 	}
 	return err
-}
-
-func (a *app) printCloudGC(r admin.CloudCollectReport, dry bool) {
-	a.outcome(dry, "collected", object{
-		"page", nameOf(r.Ledger, r.Name, r.ID), "givenUpCommits", r.Commits, "cut", r.Cut, "unmergedHeads?", unmerged(r.Heads), "deletedObjects", r.DeletedObjects,
-		"deletedBytes", size(r.DeletedBytes), "waitingObjects", r.WaitingObjects, "waitingBytes", size(r.WaitingBytes),
-	})
 }
 
 func cloudPause(ctx context.Context, repo *ledger.Repository, _ struct{}) error {

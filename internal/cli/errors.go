@@ -134,7 +134,7 @@ func (a *app) unknownVerb(of *cobra.Command, args []string, err error) error {
 			near = of.SuggestionsFor(args[i])
 		}
 		for i, name := range near {
-			near[i] = of.CommandPath() + " " + name
+			near[i] = a.process.Program + strings.TrimPrefix(of.CommandPath(), programName) + " " + name
 		}
 		if len(near) > 0 {
 			return withHint(err, "%s; %s --help lists all verbs", strings.Join(near, ", or "), a.process.Program)

@@ -53,15 +53,15 @@ func (a *app) group(path string, verbs ...*cobra.Command) *cobra.Command {
 var topics = []string{"names", "revisions", "merging", "json", "environment", "exit"}
 
 // helpCommand prints help for verbs and topics; an unknown one is a usage error.
-func helpCommand() *cobra.Command {
+func (a *app) helpCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [COMMAND | TOPIC]",
 		Short: "Explain a command or a topic",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			target, rest, err := cmd.Root().Find(args)
 			if err != nil || len(rest) > 0 || target == nil {
-				return withHint(usagef("there is no help about %q", strings.Join(args, " ")), "%s lists the verbs and topics",
-					programName+" --help")
+				return withHint(usagef("there is no help about %q", strings.Join(args, " ")), "%s --help lists the verbs and topics",
+					a.process.Program)
 			}
 			target.InitDefaultHelpFlag()
 			return target.Help()

@@ -233,7 +233,14 @@ func (a *app) keyAdd(ctx context.Context, f keyAddFlags) error {
 		if err != nil {
 			return err
 		}
-		a.printAddition(c, info)
+		if a.json || c.AddWords == "" {
+			a.printKeyring(info, "words!?", c.AddWords)
+			return nil
+		}
+		for line := range slices.Chunk(strings.Fields(c.AddWords), 6) {
+			a.printf("%s\n", strings.Join(line, " "))
+		}
+		a.tell("the words are stored nowhere: write them down; key recover opens the cloud with them")
 		return nil
 	})
 }
@@ -255,17 +262,6 @@ func (a *app) keyAddition(ctx context.Context, f keyAddFlags) (c keys.ChangeOpti
 		err = usagef("want file PATH, passphrase, or words")
 	}
 	return c, err
-}
-
-func (a *app) printAddition(c keys.ChangeOptions, info keys.Keyring) {
-	if a.json || c.AddWords == "" {
-		a.printKeyring(info, "words!?", c.AddWords)
-		return
-	}
-	for line := range slices.Chunk(strings.Fields(c.AddWords), 6) {
-		a.printf("%s\n", strings.Join(line, " "))
-	}
-	a.tell("the words are stored nowhere: write them down; %s opens the cloud with them", "key recover")
 }
 
 // keyRotate makes a new data key, removes the named slots, and explains the effect.

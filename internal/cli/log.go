@@ -42,7 +42,10 @@ func (a *app) log(ctx context.Context, f logFlags) error {
 		case f.Heads, f.Graph:
 			from = nil
 		}
-		p := a.newLogPrinter(page, n, f)
+		p := &logPrinter{app: a, page: page, names: n, flags: f}
+		if f.Graph {
+			p.graph = &graph[ledger.CommitID]{}
+		}
 		for c, err := range page.Log(ctx, from...) {
 			if err != nil {
 				return fmt.Errorf("read history: %w", err)
@@ -67,14 +70,6 @@ type logPrinter struct {
 	graph  *graph[ledger.CommitID] // nil without --graph
 	count  int
 	beside string // drawing at the left of the empty line before the next commit
-}
-
-func (a *app) newLogPrinter(page *ledger.Page, n names, f logFlags) *logPrinter {
-	p := &logPrinter{app: a, page: page, names: n, flags: f}
-	if f.Graph {
-		p.graph = &graph[ledger.CommitID]{}
-	}
-	return p
 }
 
 func (p *logPrinter) print(ctx context.Context, c ledger.Commit) error {

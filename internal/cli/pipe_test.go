@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -23,7 +24,7 @@ type closedOutput struct{}
 func (closedOutput) Write([]byte) (int, error) { return 0, syscall.EPIPE }
 
 // TestBrokenPipe: whoever closes the output has seen enough, but a connection that breaks as a pipe
-// does is an error.
+// does is an error, as is damage that was found.
 func TestBrokenPipe(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "repo")
 	do(t, 0, "", "--dir", dir, "init")
@@ -32,6 +33,17 @@ func TestBrokenPipe(t *testing.T) {
 	if code := cli.Main(t.Context(), process([]string{"--dir", dir, "ls", "notes"}, nil, closedOutput{}, &errs)); code != cli.ExitDone || errs.Len() > 0 {
 		t.Errorf("closed output: exit code %d, %s", code, &errs)
 	}
+	segments, err := filepath.Glob(filepath.Join(dir, "1", "ledgers", "*", "*", "*.seg"))
+	if err == nil {
+		err = os.WriteFile(segments[0], []byte("damaged"), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code := cli.Main(t.Context(), process([]string{"--dir", dir, "check"}, nil, closedOutput{}, &errs)); code != cli.ExitCorrupt {
+		t.Errorf("damage with a closed output: exit code %d, %s", code, &errs)
+	}
+	errs.Reset()
 	var out bytes.Buffer
 	p := process([]string{"cloud", "probe", "broken:x"}, nil, &out, &errs)
 	p.Buckets = map[string]bucket.Opener{"broken": func(ctx context.Context, _ string, _ bucket.OpenOptions) (bucket.Bucket, error) {

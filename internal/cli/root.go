@@ -39,7 +39,7 @@ func (a *app) root() *cobra.Command {
 	root.Flags().Bool("version", false, "print the version of ledgerd") // no -v: elsewhere it means verbose
 	flags.DurationVar(&a.lockTimeout, "lock-timeout", defaultLockTimeout, "time to wait while another process holds the repository")
 	root.SetFlagErrorFunc(a.unknownFlag)
-	root.SetHelpCommand(helpCommand())
+	root.SetHelpCommand(a.helpCommand())
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 
 	for _, g := range verbGroups {
