@@ -20,11 +20,11 @@ import (
 
 // Run lets the server of the repository in dir run a command, and returns its exit code. ok is
 // false when there is no server, or when it ends before it has begun the command. ctx ends the
-// command, not the wait for it: the exit code says how it ended. Run does not wait for a server that
-// does not respond to that, as one that is suspended. A goroutine reads stdin if the command does; a
-// read that blocks when the command ends is abandoned. Errors are those of ctx before the command
-// has begun, of stdin, stdout and stderr, and of the connection; the progress of the command is then
-// unknown.
+// command, not the wait for it: the exit code says how it ended. Run does not wait for a server
+// that does not respond to that, such as a suspended one. A goroutine reads stdin if the command
+// does; a read that blocks when the command ends is abandoned. Errors are those of ctx before the
+// command has begun, of stdin, stdout and stderr, and of the connection; the progress of the
+// command is then unknown.
 func Run(ctx context.Context, dir string, r Request, stdin io.Reader, stdout, stderr io.Writer) (code int, ok bool, err error) {
 	request, err := json.Marshal(r)
 	if err != nil || len(request) > maxRequest {
