@@ -13,20 +13,6 @@ func (v *View) IsLocked(ctx context.Context, a Address) (bool, error) {
 	return v.has(ctx, lockedIn(a.Container), a.Object[:])
 }
 
-// Lockers returns the objects that lock an object.
-func (v *View) Lockers(ctx context.Context, a Address) ([]ID, error) {
-	items, err := v.list(ctx, lockedIn(a.Container), a.Object[:])
-	var ids []ID
-	for _, item := range items {
-		id, ok := idOf(item)
-		if !ok {
-			return nil, corrupt(lockedIn(a.Container), a.Object[:], "ids", "%d bytes", len(item))
-		}
-		ids = append(ids, id)
-	}
-	return ids, err
-}
-
 // Lock records that the object locker locks objects of its container. Neither locker nor the
 // objects need be stored. Errors, in an *ObjectError: ErrLockNonRegular; then nothing is locked.
 func (t *Tx) Lock(ctx context.Context, locker Address, objects ...ID) error {

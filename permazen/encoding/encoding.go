@@ -32,9 +32,6 @@ func (e *Encoding) ID() string { return e.id }
 // owns the slice.
 func (e *Encoding) Default() []byte { return bytes.Clone(e.zero) }
 
-// IsDefault reports whether b is the default value.
-func (e *Encoding) IsDefault(b []byte) bool { return bytes.Equal(b, e.zero) }
-
 // Append appends the encoded v; nil is null. On an error it returns nil. Errors: base.ErrInvalid.
 func (e *Encoding) Append(dst []byte, v any) ([]byte, error) { return e.put(dst, v) }
 
