@@ -46,14 +46,8 @@ func Join(g Graph, memory Set, s State) Joined {
 	}
 	j.View = s.Kept.With(j.Unsynced...)
 	heads := j.whole.Heads().And(j.Heads.Union(unsynced))
-	need, known := heads, s.Gone.Union(kept)
-	for _, u := range heads.And(unsynced) { // other devices may have commits on those of the log
-		if from := j.whole.Ancestors(u); !j.Heads.Within(from) {
-			need = need.Union(j.whole.highest(from.And(known)))
-		}
-	}
 	j.Graph = j.whole
-	if j.Wait = len(j.whole.Closed(need).And(j.GivenUp)) > 0; !j.Wait {
+	if j.Wait = len(j.whole.Closed(heads).And(j.GivenUp)) > 0; !j.Wait {
 		j.Graph = j.whole.Reduce(j.View.Set())
 	}
 	return j
