@@ -203,7 +203,7 @@ func ReadKeyFile(path string, shared bool, passphrase secret.Bytes) (MasterKey, 
 		return MasterKey{}, fmt.Errorf("read key file: %w", err)
 	}
 	if mode := info.Mode(); mode.IsRegular() && mode.Perm()&0o077 != 0 && runtime.GOOS != "windows" && !shared {
-		return MasterKey{}, fmt.Errorf("read key file %s: others can read or write it (mode %04o), chmod 600 it: %w", path, mode.Perm(), fs.ErrPermission)
+		return MasterKey{}, fmt.Errorf("read key file %s: others can read or write it (mode %04o); its owner must chmod 600 it: %w", path, mode.Perm(), fs.ErrPermission)
 	}
 	text, err := io.ReadAll(io.LimitReader(f, MaxKeyFileBytes+1))
 	defer clear(text)
