@@ -113,6 +113,9 @@ func (a *app) printReport(r admin.PageReport) {
 
 // verifiedText describes what a check without problems has verified.
 func verifiedText(report *admin.CheckReport) string {
+	if len(report.Pages) == 0 {
+		return "there is no page on this device"
+	}
 	away := 0
 	for _, page := range report.Pages {
 		away += page.AwayPieces

@@ -260,6 +260,10 @@ func (s *Page) Remembered(ctx context.Context, unsynced []commit.ID) (cloudsync.
 	if rec.Success.After(out.LastSuccess) {
 		out.LastSuccess = rec.Success
 	}
+	if at.At.Deleted {
+		out.Upload, out.Download = cloudsync.NeedsUser, cloudsync.NeedsUser
+		out.UploadErr, out.DownloadErr = cloudsync.ErrDeleted, cloudsync.ErrDeleted
+	}
 	if out.UploadErr == nil && out.DownloadErr == nil {
 		if rec.UpErr != "" {
 			out.Upload, out.UploadErr = cloudsync.Failing, errors.New(rec.UpErr)
