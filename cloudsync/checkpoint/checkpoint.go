@@ -220,7 +220,7 @@ func (s *Store) Gone(ctx context.Context, h *Header) (all epoch.Set, err error) 
 func (s *Store) Add(ctx context.Context, e epoch.ID, h *Header, kind wire.RunKind, fresh iter.Seq2[wire.Record, error], whole bool, stays func(wire.Record) bool) (int64, error) {
 	first := spool.New(s.o.Dir, "run-*", spoolBytes)
 	defer first.Close()
-	w := wire.NewWriter(first, wire.RunOf(kind))
+	w, records := wire.NewWriter(first, wire.RunOf(kind)), uint64(0)
 	for r, err := range fresh {
 		if err == nil {
 			err = w.Write(r)
@@ -228,17 +228,18 @@ func (s *Store) Add(ctx context.Context, e epoch.ID, h *Header, kind wire.RunKin
 		if err != nil {
 			return 0, fmt.Errorf("collect the records of a run: %w", err)
 		}
+		records++
 	}
 	runs := h.of(kind)
-	if w.Bytes() == 0 && !(whole && len(runs) > 0) {
+	if records == 0 && !(whole && len(runs) > 0) {
 		return 0, nil
 	}
-	var sizes []uint64
+	var sizes []uint64 // in records: sealing adds bytes to a run
 	for _, r := range slices.Backward(runs) {
-		sizes = append(sizes, r.Bytes)
+		sizes = append(sizes, r.Records)
 	}
-	rest := len(runs) - wire.MergeRuns(sizes, w.Bytes())
-	if whole {
+	rest := len(runs) - wire.MergeRuns(sizes, records)
+	if whole || rest == wire.MaxRuns {
 		rest = 0
 	}
 	in, err := first.Reader()
@@ -246,7 +247,7 @@ func (s *Store) Add(ctx context.Context, e epoch.ID, h *Header, kind wire.RunKin
 		return 0, err
 	}
 	sources := s.sources(ctx, runs[rest:])
-	if w.Bytes() > 0 {
+	if records > 0 {
 		sources = slices.Insert(sources, 0, recordsOf(wire.NewReader(in, wire.RunOf(kind))))
 	}
 	run, err := s.write(ctx, e, kind, sources, func(r wire.Record) bool {

@@ -132,6 +132,26 @@ func TestRuns(t *testing.T) {
 	})
 }
 
+// TestSmallRunsAreMerged adds runs that are in a lesser size class before they are sealed.
+func TestSmallRunsAreMerged(t *testing.T) {
+	s, _, _ := newStore(t, t.TempDir())
+	for _, each := range []int{1, 3, 10, 100} {
+		h := &checkpoint.Header{}
+		for i := range 300 {
+			var fresh []wire.Record
+			for k := range each {
+				fresh = append(fresh, &wire.Gone{Commit: epoch.Commit(i*each + k + 1)})
+			}
+			if _, err := s.Add(t.Context(), epoch.ID{byte(i), byte(i >> 8), 1}, h, wire.GivenUp, all(fresh), false, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if len(h.Runs) > 40 {
+			t.Errorf("%d runs of %d records each", len(h.Runs), each)
+		}
+	}
+}
+
 // TestGone: sets that overlap become one.
 func TestGone(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {

@@ -397,7 +397,7 @@ func (d *device) Propose(ctx context.Context, x *epoch.Proposal, seen epoch.Look
 	run := func(k wire.RunKind, write func(w *wire.Writer)) error {
 		var b bytes.Buffer
 		rw := wire.NewWriter(&b, wire.RunOf(k))
-		if write(rw); rw.Bytes() == 0 {
+		if write(rw); b.Len() == 0 {
 			return nil
 		}
 		id := d.w.id()

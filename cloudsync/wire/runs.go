@@ -9,9 +9,10 @@ const (
 	runFanoutLog = 3
 )
 
-// MergeRuns returns how many runs are merged with the new records. runs has the lengths of the runs
-// of one kind from the newest to the oldest; fresh is the length of the new records. 0 means that
-// the new records become a run of their own. The rule is that of size-tiered compaction.
+// MergeRuns returns how many runs are merged with the new records. runs has the sizes of the runs
+// of one kind from the newest to the oldest, and fresh is that of the new records, measured like a
+// run of them alone. 0 means that the new records become a run of their own. The rule is that of
+// size-tiered compaction.
 func MergeRuns(runs []uint64, fresh uint64) (merged int) {
 	for sum := fresh; ; {
 		n := merged

@@ -85,9 +85,6 @@ type Writer struct {
 // NewWriter returns a Writer of the records of s. Each record is one call of w.
 func NewWriter(w io.Writer, s Stream) *Writer { return &Writer{w: w, order: order{s: s}} }
 
-// Bytes returns how many bytes were written.
-func (w *Writer) Bytes() uint64 { return w.n }
-
 // Parts returns how a stream in memory is to be sealed: each record written by WriteCompressed is a
 // part by itself, and so are the others between two of them.
 func (w *Writer) Parts() []seal.Part { return w.parts }
