@@ -56,9 +56,9 @@ func (d *Deletion) May(o Object) bool {
 }
 
 // before reports whether o is older than an epoch of the lineage. Outside the lineage, as in a
-// proposal that came too late, the time decides: a proposal that can still become an epoch was
-// written after the present one began.
+// proposal that came too late, the time decides, if it is known: a proposal that can still become
+// an epoch was written after the present one began.
 func (d *Deletion) before(o Object, epoch int) bool {
 	i := slices.IndexFunc(d.Lineage, func(b Began) bool { return b.Epoch == o.Dir })
-	return i > epoch || i < 0 && epoch < len(d.Lineage) && o.Created < d.Lineage[epoch].At
+	return i > epoch || i < 0 && o.Created != 0 && epoch < len(d.Lineage) && o.Created < d.Lineage[epoch].At
 }

@@ -325,6 +325,7 @@ func twoHeads(w *world) {
 // rolledToCut lets the bucket go back to the epoch that gave commit 1 up, after the next one had
 // given up commit 2 too.
 func rolledToCut(w *world) {
+	w.ownBases = true
 	cut(w, 0)
 	settle(w, 1)
 	back := w.b.clone()

@@ -99,7 +99,7 @@ func mutants() []mutant {
 		}, "unsynced beside a cut"},
 		{"the head of an epoch descends from all that it gives up", flagged(func(r *rules) *bool { return &r.noEdge }), "transaction behind a cut"},
 		{"given-up commits stay below unsynced and pinned ones", flagged(func(r *rules) *bool { return &r.noneHeld }), "unsynced beside a cut"},
-		{"heads with the latest base are merged first", flagged(func(r *rules) *bool { return &r.anyPair }), "transaction on a kept commit behind a cut"},
+		{"heads of which no base is missing are merged first", flagged(func(r *rules) *bool { return &r.anyPair }), "transaction on a kept commit behind a cut"},
 		{"a cut begins while the log has one head", flagged(func(r *rules) *bool { return &r.anyHeads }), "transaction beside two heads"},
 		{"a cut keeps the bases of merges", func(r *rules) {
 			r.keep = func(s epoch.State, _ epoch.Time, erase epoch.Set) epoch.Set {
@@ -159,7 +159,7 @@ func mutants() []mutant {
 		{"what a later epoch was the first not to name stays for a month from then on", flagged(func(r *rules) *bool { return &r.ownNames }), "refs: two cuts in a month"},
 		{"what is in another directory and newer than the settled epoch stays", func(r *rules) {
 			r.may = func(d *epoch.Deletion, o epoch.Object) bool {
-				o.Created = 0
+				o.Created = 1
 				return d.May(o)
 			}
 		}, "behind a deletion"},
