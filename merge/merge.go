@@ -79,9 +79,10 @@ type Merged struct {
 }
 
 // Heads merges heads into one, two at a time in the order of commit.Compare, and returns the merges
-// in order: N-1 for N heads, none for one. Where history was given up, those with the latest common
-// version are merged first. No head may be an ancestor of another. The content of the commits is in
-// e.Sink; the commits are not stored. When Heads fails, the content of e.Sink is of no use.
+// in order: N-1 for N heads, none for one. Those between which least history was given up are
+// merged first, and of these those with the latest common version. No head may be an ancestor of
+// another. The content of the commits is in e.Sink; the commits are not stored. When Heads fails,
+// the content of e.Sink is of no use.
 //
 // Errors: base.ErrInvalid for invalid heads and rules, and for answers of deciders and owners that
 // violate their contract; errors of deciders and owners, wrapped; those of reading and storing;
@@ -132,21 +133,22 @@ func inOrder(ctx context.Context, e *Env, rules *ruleSet, heads []*commit.Commit
 }
 
 // nearest returns the index of the head that is merged with c: the first one without given-up
-// history between it and c, else the one with the latest base. For where the true base of two heads
-// was given up, another head stands on both sides of it: both have a later base with that one.
+// history above the bases, else one with such history on one side, else any; of these the one with
+// the latest base. For where the true base of two heads was given up, another head stands on both
+// sides of it: both have a later base with that one.
 func (s *pass) nearest(ctx context.Context, c *commit.Commit, heads []*commit.Commit) (best int, err error) {
 	if len(heads) == 1 {
 		return 0, nil
 	}
-	latest := uint64(0)
+	least, latest := 2, uint64(0)
 	for i := range heads {
 		r, err := relate(ctx, s.env.Commits, s.env.Lost, c, heads[i])
-		if err != nil || !r.pruned {
+		if err != nil || r.hidden == 0 {
 			return i, err
 		}
 		for _, b := range r.Bases {
-			if b.Generation > latest {
-				best, latest = i, b.Generation
+			if r.hidden < least || r.hidden == least && b.Generation > latest {
+				best, least, latest = i, r.hidden, b.Generation
 			}
 		}
 	}

@@ -229,3 +229,33 @@ func TestHeadsWithAnOldBase(t *testing.T) {
 		t.Errorf("content %v with %d conflicts, want %v without", got, ms[0].Conflicts+ms[1].Conflicts, want)
 	}
 }
+
+// TestHeadsWithALateBaseBesideAPrunedOne is TestHeadsWithAnOldBase where two heads also have a
+// later commit in common: that does not stand for the base that was given up.
+func TestHeadsWithALateBaseBesideAPrunedOne(t *testing.T) {
+	p := newTestPage()
+	old := p.commit(t, 1, edit{"key": "0", "x": "0"})
+	low := p.commit(t, 2, edit{"key": "1", "x": "1"}, old)
+	x, y := p.commit(t, 3, edit{"x": "2"}, low), p.commit(t, 4, edit{"y": "1"}, low)
+	side := old
+	for i := range 9 {
+		side = p.commit(t, 5, edit{"side": fmt.Sprint(i)}, side)
+	}
+	third := p.merge(t, merge.Rules{}, x, y)
+	left := p.commit(t, 20, edit{"left": "1"}, p.merge(t, merge.Rules{}, x, side))
+	right := p.commit(t, 30, edit{"key": "2"}, p.merge(t, merge.Rules{}, y, side))
+	last := p.commit(t, 40, edit{"third": "1"}, third)
+	near := map[commit.ID][]commit.ID{x.ID: {old.ID}, y.ID: {old.ID}}
+	page := reduced{shallow{p, setOf(low), nil}, near}
+	env := page.env()
+	env.View = *page.view()
+	env.View.Commits = page
+	ms, err := merge.Heads(t.Context(), env, merge.Rules{}, []*commit.Commit{left, right, last})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"key": "2", "x": "2", "y": "1", "side": "8", "left": "1", "third": "1"}
+	if got := p.content(t, ms[1].Commit.Root); !maps.Equal(got, want) || ms[0].Conflicts+ms[1].Conflicts > 0 {
+		t.Errorf("content %v with %d conflicts, want %v without", got, ms[0].Conflicts+ms[1].Conflicts, want)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/bits"
 	"slices"
 
 	"github.com/ledgerd/ledger/commit"
@@ -28,8 +29,9 @@ type Relation struct {
 	// LeftOwn and RightOwn say whether a side has, or may have had before pruning, a non-merge
 	// commit that the other side lacks.
 	LeftOwn, RightOwn bool
-	// pruned says that some history between the commits was given up: the true bases may be there.
-	pruned bool
+	// hidden counts the sides with given-up history above the bases: with any, a base may have been
+	// given up.
+	hidden int
 	// ClockBack says that a commit which only one side has was made by a clock behind that of one
 	// of its parents.
 	ClockBack bool
@@ -49,6 +51,7 @@ func Relate(ctx context.Context, g commit.Getter, left, right *commit.Commit) (R
 func relate(ctx context.Context, g commit.Getter, lost func(commit.ID) bool, left, right *commit.Commit) (Relation, error) {
 	w := walkSides(g, left, right)
 	var r Relation
+	var hidden marks // the sides with given-up history above the bases
 	for w.count[ofLeft]+w.count[ofRight]+w.count[ofBoth] > 0 {
 		if err := ctx.Err(); err != nil {
 			return Relation{}, fmt.Errorf("relate commits %s and %s: %w", left.ID, right.ID, err)
@@ -67,10 +70,11 @@ func relate(ctx context.Context, g commit.Getter, lost func(commit.ID) bool, lef
 		if err != nil {
 			return Relation{}, fmt.Errorf("relate commits: %w", err)
 		}
+		side := m
 		for _, id := range ids {
 			parent, err := w.queue.Find(ctx, g, id, c)
 			if errors.Is(err, base.ErrGone) {
-				pruned = true
+				pruned, side = true, ofBoth // what is below may be on the other side
 				continue
 			}
 			if err != nil {
@@ -83,9 +87,12 @@ func relate(ctx context.Context, g commit.Getter, lost func(commit.ID) bool, lef
 		// of its own there.
 		own := pruned || len(c.Parents) < 2
 		r.LeftOwn, r.RightOwn = r.LeftOwn || own && m == ofLeft, r.RightOwn || own && m == ofRight
-		r.pruned = r.pruned || pruned
+		if pruned && m&stale == 0 {
+			hidden |= side
+		}
 	}
-	if len(r.Bases) == 0 && r.pruned {
+	r.hidden = bits.OnesCount8(uint8(hidden))
+	if len(r.Bases) == 0 && hidden > 0 {
 		r.Bases = []*commit.Commit{commit.First()}
 	}
 	if len(r.Bases) == 0 {

@@ -52,8 +52,9 @@
 // ones (Joined.Held). While a merge of its heads needs one as a base, or as a base of bases, the
 // device merges first and sends later (Joined.Wait). The head of a cut descends from all that the
 // cut gave up (State.Above). After a renewal with several heads this is unknown: a merge may take
-// an older base. Of several heads, those with the latest base are merged first: the base of two
-// others may be given up, and a head above both sides of it then has a later base with each.
+// an older base. Of several heads, those are merged first between which least was given up, and of
+// these those with the latest base: the base of two others may be given up, and a head above both
+// sides of it then has a later base with each.
 //
 // Renewal: on evidence that the bucket has lost an object, a device begins an epoch that keeps
 // everything it has. Evidence is: no epoch exists; the newest epoch cannot be joined; an entry of

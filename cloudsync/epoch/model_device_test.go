@@ -385,24 +385,47 @@ func (w *world) mergeWith(d *device, g epoch.Graph, a, b epoch.Commit) epoch.Com
 	return w.commit(d, parents, bases, true, w.needs(parents)).node.ID
 }
 
-// merge merges a head with the one with which it has the latest base; how says which head.
+// merge merges a head with the one with which merge.Heads would merge it; how says which head.
 func (w *world) merge(r *rules, d *device, how int) bool {
 	h, g := w.heads(d), w.merging(r, d).Graph
 	if len(h) < 2 {
 		return false
 	}
 	a := h[how%len(h)]
-	rest := h.Without(epoch.Set{a})
-	b, latest := rest[0], uint64(0)
-	for _, c := range rest {
+	w.mergeWith(d, g, a, w.nearest(r, g, a, h.Without(epoch.Set{a})))
+	return true
+}
+
+// nearest returns the first of heads whose bases with a are all in g, else the one with the latest
+// base.
+func (w *world) nearest(r *rules, g epoch.Graph, a epoch.Commit, heads epoch.Set) epoch.Commit {
+	best, latest := heads[0], 0
+	for _, c := range heads {
+		if r.anyPair {
+			break
+		}
+		sides := 2
+		if w.hidden(g, a, c) {
+			sides--
+		}
+		if w.hidden(g, c, a) {
+			sides--
+		}
 		for _, x := range epochtest.Bases(g, a, c) {
-			if i, _ := g.Index(x); g[i].Generation > latest && !r.anyPair {
-				b, latest = c, g[i].Generation
+			if i, _ := g.Index(x); sides*1000+int(g[i].Generation) > latest {
+				best, latest = c, sides*1000+int(g[i].Generation)
 			}
 		}
 	}
-	w.mergeWith(d, g, a, b)
-	return true
+	return best
+}
+
+// hidden reports whether g lacks a parent of a commit from which a descends, and b does not.
+func (w *world) hidden(g epoch.Graph, a, b epoch.Commit) bool {
+	return slices.ContainsFunc(g.Ancestors(a).Without(g.Ancestors(b)), func(c epoch.Commit) bool {
+		i, _ := g.Index(c)
+		return !slices.Equal(g[i].Near, w.commits[c-1].parents)
+	})
 }
 
 // bases returns the bases of a merge of a and b in g. Several bases are merged into one, so that
