@@ -192,7 +192,11 @@ func (w *World) step(ctx context.Context, s Step) error {
 		}
 		w.trace("device %d receives %d commits of device %d: heads %s", d.index, n, from.index, nodeIDs(d.heads))
 	case Merge:
-		if heads := d.choose(s.Heads); len(heads) > 1 {
+		heads := d.choose(s.Heads)
+		if w.retained { // as a page store does: which heads come first is for package merge to say
+			heads = d.heads
+		}
+		if len(heads) > 1 {
 			if err = d.merge(ctx, heads); w.cloud != nil {
 				if failed := d.learn(ctx); failed != nil { // the search for a tree may have caught up with the log
 					return errors.Join(failed, err)
