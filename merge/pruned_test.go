@@ -184,6 +184,21 @@ func TestMergeByNearestAncestors(t *testing.T) {
 	}
 }
 
+// mergeThree merges three heads into one with the content want, without a conflict.
+func (r reduced) mergeThree(t *testing.T, want map[string]string, heads ...*commit.Commit) {
+	t.Helper()
+	env := r.env()
+	env.View = *r.view()
+	env.View.Commits = r
+	ms, err := merge.Heads(t.Context(), env, merge.Rules{}, heads)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := r.content(t, ms[1].Commit.Root); !maps.Equal(got, want) || ms[0].Conflicts+ms[1].Conflicts > 0 {
+		t.Errorf("content %v with %d conflicts, want %v without", got, ms[0].Conflicts+ms[1].Conflicts, want)
+	}
+}
+
 // TestHeadsApart merges two heads that have only in common what was pruned, and each a commit with
 // a third one: what only one of them has changed is no conflict.
 func TestHeadsApart(t *testing.T) {
@@ -193,16 +208,9 @@ func TestHeadsApart(t *testing.T) {
 	left, right := p.commit(t, 4, edit{"left": "1"}, x), p.commit(t, 5, edit{"key": "2"}, y)
 	third := p.merge(t, merge.Rules{}, x, y)
 	last := p.commit(t, 6, edit{"third": "1"}, third)
-	env := p.env()
-	env.View = *shallow{p, setOf(low), nil}.view()
-	ms, err := merge.Heads(t.Context(), env, merge.Rules{}, []*commit.Commit{left, right, last})
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := reduced{shallow{p, setOf(low), nil}, nil}
 	want := map[string]string{"key": "2", "x": "1", "y": "1", "left": "1", "third": "1"}
-	if got := p.content(t, ms[1].Commit.Root); !maps.Equal(got, want) || ms[0].Conflicts+ms[1].Conflicts > 0 {
-		t.Errorf("content %v with %d conflicts, want %v without", got, ms[0].Conflicts+ms[1].Conflicts, want)
-	}
+	page.mergeThree(t, want, left, right, last)
 }
 
 // TestHeadsWithAnOldBase is TestHeadsApart with an older common commit that is left: it is no base
@@ -217,17 +225,8 @@ func TestHeadsWithAnOldBase(t *testing.T) {
 	last := p.commit(t, 7, edit{"third": "1"}, third)
 	near := map[commit.ID][]commit.ID{x.ID: {old.ID}, y.ID: {old.ID}}
 	page := reduced{shallow{p, setOf(low), nil}, near}
-	env := page.env()
-	env.View = *page.view()
-	env.View.Commits = page
-	ms, err := merge.Heads(t.Context(), env, merge.Rules{}, []*commit.Commit{left, right, last})
-	if err != nil {
-		t.Fatal(err)
-	}
 	want := map[string]string{"key": "2", "x": "2", "y": "1", "left": "1", "third": "1"}
-	if got := p.content(t, ms[1].Commit.Root); !maps.Equal(got, want) || ms[0].Conflicts+ms[1].Conflicts > 0 {
-		t.Errorf("content %v with %d conflicts, want %v without", got, ms[0].Conflicts+ms[1].Conflicts, want)
-	}
+	page.mergeThree(t, want, left, right, last)
 }
 
 // TestHeadsWithALateBaseBesideAPrunedOne is TestHeadsWithAnOldBase where two heads also have a
@@ -247,15 +246,6 @@ func TestHeadsWithALateBaseBesideAPrunedOne(t *testing.T) {
 	last := p.commit(t, 40, edit{"third": "1"}, third)
 	near := map[commit.ID][]commit.ID{x.ID: {old.ID}, y.ID: {old.ID}}
 	page := reduced{shallow{p, setOf(low), nil}, near}
-	env := page.env()
-	env.View = *page.view()
-	env.View.Commits = page
-	ms, err := merge.Heads(t.Context(), env, merge.Rules{}, []*commit.Commit{left, right, last})
-	if err != nil {
-		t.Fatal(err)
-	}
 	want := map[string]string{"key": "2", "x": "2", "y": "1", "side": "8", "left": "1", "third": "1"}
-	if got := p.content(t, ms[1].Commit.Root); !maps.Equal(got, want) || ms[0].Conflicts+ms[1].Conflicts > 0 {
-		t.Errorf("content %v with %d conflicts, want %v without", got, ms[0].Conflicts+ms[1].Conflicts, want)
-	}
+	page.mergeThree(t, want, left, right, last)
 }

@@ -74,7 +74,7 @@ func relate(ctx context.Context, g commit.Getter, lost func(commit.ID) bool, lef
 		for _, id := range ids {
 			parent, err := w.queue.Find(ctx, g, id, c)
 			if errors.Is(err, base.ErrGone) {
-				pruned, side = true, ofBoth // what is below may be on the other side
+				pruned, side = true, ofBoth // the other side may have the commits below, too
 				continue
 			}
 			if err != nil {
