@@ -577,9 +577,10 @@ func (d *device) syncCrash(ctx context.Context, s Step) error {
 	if err := d.learn(ctx); err != nil {
 		return err
 	}
-	if acked {
-		d.w.cloud.has = d.w.cloud.has.or(d.has)
+	if newest, err := d.inNewest(ctx); !acked || !newest || err != nil { // see evict
+		return err
 	}
+	d.w.cloud.has = d.w.cloud.has.or(d.has)
 	return nil
 }
 

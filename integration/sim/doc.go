@@ -25,8 +25,9 @@
 //	S7: no edit is missing unless another edit overwrote it. A key has the value of a write that
 //	    was not an ancestor of a later write of the key. It is the newest such write where the
 //	    history has no criss-cross and no clock was set back by more than a day, and the only
-//	    such write where there is just one. A counter has the sum of all additions, a maximum
-//	    that is only raised the greatest value, a set every element put in and not taken out.
+//	    such write where there is just one. After a criss-cross a maximum that was also lowered
+//	    has the value of any write. A counter has the sum of all additions, a maximum that is
+//	    only raised the greatest value, a set every element put in and not taken out.
 //	S8: the stores are intact: Check finds nothing (only if Options request it, since it takes as
 //	    long as hundreds of steps).
 //

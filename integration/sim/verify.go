@@ -190,6 +190,10 @@ func (w *World) missing(key, got string, ws []*write) string {
 		return missingElement(got, ws, w.graph.criss > 0)
 	case 'f', 'r':
 		return missingOnly(got, ws)
+	case 'm':
+		if w.graph.criss > 0 { // the greatest of several bases may have been lowered since
+			return missingAny(got, ws)
+		}
 	}
 	return missingWrite(got, ws, (key[0] == 'l' || key[0] == 'z') && w.graph.criss == 0 && !w.graph.back && !w.graph.short, w.graph.criss > 0)
 }
@@ -203,6 +207,14 @@ func missingSum(got string, ws []*write) string {
 	}
 	if got != strconv.Itoa(sum) {
 		return fmt.Sprintf("the sum %d", sum)
+	}
+	return ""
+}
+
+// missingAny requires the value of any write.
+func missingAny(got string, ws []*write) string {
+	if !slices.ContainsFunc(ws, func(o *write) bool { return o.value == got }) {
+		return "the value of a write"
 	}
 	return ""
 }
