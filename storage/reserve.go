@@ -25,8 +25,8 @@ type Reserve struct {
 }
 
 const (
-	// reserveBytes is room for the live content of the longest batch that a journal streams to the
-	// log, and for the index.
+	// reserveBytes is room for the live content of the longest batch, of a journal or of fetched
+	// pieces, and for the index.
 	reserveBytes = streamBytes + 2<<20
 	// reserveFrom is the length of a page's segments from which on there is a reserve.
 	reserveFrom = 512 << 10

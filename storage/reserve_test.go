@@ -16,6 +16,7 @@ import (
 	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage"
+	"github.com/ledgerd/ledger/storage/segment"
 )
 
 // TestFoldWithoutRoom commits until the index must catch up, which there is no room for. The page
@@ -120,6 +121,33 @@ func TestDropColdWithoutRoom(t *testing.T) {
 		t.Errorf("segments of %d bytes before, %d after", before, after)
 	}
 	w.close()
+}
+
+// TestBatchesFitTheReserve submits more than the reserve holds before any of it is written. A batch
+// that is longer than the reserve could not be compacted on a full disk.
+func TestBatchesFitTheReserve(t *testing.T) {
+	w := newWorld(t, 1, storage.Options{})
+	w.open()
+	var all []tx
+	for i := range 20 {
+		x, err := w.submit(nil, edit{fmt.Sprint(i): noise(w.rng, 500_000)}, 0)
+		w.must(err)
+		all = append(all, x)
+	}
+	for _, x := range all {
+		w.must(w.wait(x))
+	}
+	w.close()
+	longest := uint64(0)
+	l, _, err := segment.Open(t.Context(), segment.Options{FS: w.mem, Dir: worldDir, Page: testPage}, nil, func(info segment.BatchInfo, _ []segment.Record) error {
+		longest = max(longest, info.End-info.Start)
+		return nil
+	})
+	w.must(err)
+	w.must(l.Close())
+	if longest > 6<<20 {
+		t.Errorf("a batch of %d bytes", longest)
+	}
 }
 
 // TestPruneWithoutRoom prunes while a write finds the disk full once: each commit that stays is

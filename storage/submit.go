@@ -20,17 +20,12 @@ import (
 
 // The log takes a group when no caller is about to join it, when it has groupCommits commits or
 // groupBytes bytes, or when none has joined for groupDelay. So with many writers one sync serves
-// many commits, a single writer never waits, and a slow Update does not delay the others.
+// many commits, a single writer never waits, and a slow Update does not delay the others. A group
+// of groupBytes takes no more: the reserve has room for a copy of its batch.
 const (
 	groupCommits = 32
 	groupBytes   = 1 << 20
 	groupDelay   = 2 * time.Millisecond
-)
-
-// A group that has reached one of these takes no more. They are far below the limits of a batch.
-const (
-	maxGroupBytes   = segment.MaxBatchBytes / 4
-	maxGroupRecords = segment.MaxBatchRecords / 4
 )
 
 // group is the set of submissions that the log writes as one batch.
@@ -245,7 +240,7 @@ func (s *Store) lockForSubmit(look func() (viewed, error)) (v viewed, err error)
 			}
 		}
 		s.mu.Lock()
-		for g := s.group; g != nil && (g.batch.Bytes() >= maxGroupBytes || g.batch.Len() >= maxGroupRecords); g = s.group {
+		for g := s.group; g != nil && g.batch.Bytes() >= groupBytes; g = s.group {
 			s.mu.Unlock()
 			_ = s.await(g) // its submitters get the error; a caller that relies on it finds the epoch changed
 			s.mu.Lock()
