@@ -22,6 +22,28 @@ func (w *world) packs() (names []string) {
 	return names
 }
 
+// TestGarbageOfALongLog collects garbage where there is none, behind few and many entries.
+func TestGarbageOfALongLog(t *testing.T) {
+	entries := 1500
+	if tier.Nightly() {
+		entries = 100_000
+	}
+	w := newWorld(t)
+	a, _ := steady(t, w)
+	fillLog(t, a, entries)
+	w.clock.Advance(31 * 24 * time.Hour)
+	first := collectBucket(t, a, cloudsync.GCOptions{})
+	n := a.counts(func() {
+		if r := collectBucket(t, a, cloudsync.GCOptions{}); r.DeletedObjects != 0 || r.WaitingObjects != 0 {
+			t.Errorf("there is still something to do: %+v", r)
+		}
+	})
+	if n.A+n.B+n.Free > 5 {
+		t.Errorf("%d requests", n.A+n.B+n.Free)
+	}
+	t.Logf("%d requests behind %d entries, %d objects were deleted before", n.A+n.B+n.Free, entries, first.DeletedObjects)
+}
+
 // TestGarbageIsDeletedAfterTheGrace deletes what past epochs have left, 30 days after they ended:
 // entries, checkpoints, and packs that nobody has ever named.
 func TestGarbageIsDeletedAfterTheGrace(t *testing.T) {

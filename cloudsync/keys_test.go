@@ -41,20 +41,26 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-func testRotation(t *testing.T, entries int) {
-	w := newWorld(t)
-	a, b := steady(t, w)
+// fillLog makes and sends commits of one key.
+func fillLog(t *testing.T, p *page, entries int) {
+	t.Helper()
 	for i := range entries {
-		a.commit(edit{key(i): noise(uint64(i), 100)})
-		sync(t, a)
+		p.commit(edit{key(i): noise(uint64(i), 100)})
+		sync(t, p)
 		if i%128 > 0 {
 			continue
 		}
 		// A sync looks at all that is not folded into the index yet.
-		if err := a.store.Fold(t.Context()); err != nil {
+		if err := p.store.Fold(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
+}
+
+func testRotation(t *testing.T, entries int) {
+	w := newWorld(t)
+	a, b := steady(t, w)
+	fillLog(t, a, entries)
 	sync(t, b)
 	names := w.b.Names()
 	n := a.counts(func() { a.changeKeys(seal.Change{NewDataKey: true}) })

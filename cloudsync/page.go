@@ -204,9 +204,6 @@ func (p *Page) call(ctx context.Context, what string, fn func(ctx context.Contex
 	return err
 }
 
-// holder is the context key whose value is the page whose turn the caller has.
-type holder struct{}
-
 // errBusy ends a wait for the page's turn.
 var errBusy = fmt.Errorf("wait for the page's sync: %w", base.ErrNetwork)
 
@@ -221,7 +218,7 @@ func (p *Page) lock(ctx context.Context, most time.Duration) (context.Context, e
 	if p.turn.Take(waiting) != nil {
 		return nil, context.Cause(waiting)
 	}
-	return context.WithValue(ctx, holder{}, p), nil
+	return p.fetcher.CatchingUp(ctx), nil
 }
 
 // Sync returns when everything committed before the call is in the bucket, and everything that was
@@ -296,7 +293,7 @@ func (p *Page) WaitSynced(ctx context.Context, id commit.ID) error {
 // base.ErrGone, base.ErrCorrupt, base.ErrClosed, those of the bucket and of ctx.
 func (p *Page) Fetch(ctx context.Context, pieces []object.Digest) (n int64, err error) {
 	err = p.call(ctx, "", func(ctx context.Context) (err error) {
-		if n, err = p.fetcher.FetchAll(ctx, pieces); !errors.Is(err, base.ErrGone) {
+		if n, err = p.fetcher.FetchAll(ctx, pieces); !errors.Is(err, base.ErrGone) || p.fetcher.CatchesUp(ctx) {
 			return err
 		}
 		if err := p.gone(ctx, pieces[0]); err != nil { // a piece is gone only if the log has no other place for it
@@ -316,9 +313,6 @@ const goneWait = 30 * time.Second
 // gone catches up with the log, because the bucket has no object at a piece's place, or the page
 // has no place for the piece. After that, a piece that was moved to another pack has its new place.
 func (p *Page) gone(ctx context.Context, d object.Digest) error {
-	if ctx.Value(holder{}) == p {
-		return fmt.Errorf("look up piece %s again: %w", d.Short(), base.ErrGone)
-	}
 	return p.withTurn(ctx, goneWait, "look up piece "+d.Short()+" again", func(ctx context.Context) error {
 		p.ses.lookAt = time.Time{} // the epoch may be past
 		if _, err := p.download(ctx); err != nil {

@@ -66,8 +66,8 @@ type FetchOptions struct {
 	// Gone is called by Fetch when the bucket has no object at a piece's place, or the page has no
 	// place of it. The worker then catches up with the log, and searches it, so that the piece may
 	// get another place. Gone returns nil if looking up the place again is worthwhile. nil: it
-	// never is. A Fetch with the context passed to Gone, or one derived from it, does not call Gone
-	// again, and FetchAll never does: code that catches up may use both.
+	// never is. A Fetch with the context passed to Gone does not call Gone again, see CatchingUp,
+	// and FetchAll never does.
 	Gone func(ctx context.Context, d object.Digest) error
 	// MemoryBytes bounds the sealed and opened blocks, entries and ranges held while they are read;
 	// a single one may exceed the bound. 0: 8 MiB. Places in recently read packs are cached in
@@ -146,12 +146,12 @@ func (f *Fetcher) Fetch(ctx context.Context, d object.Digest, place storage.Clou
 // the log, once.
 func (f *Fetcher) fetchMoved(ctx context.Context, d object.Digest, place storage.CloudPlace, err error) ([]byte, error) {
 	gone := fmt.Errorf("%w: %w", base.ErrGone, err)
-	if f.o.Gone == nil || ctx.Value(catchingUp{}) == f {
+	if f.o.Gone == nil || f.CatchesUp(ctx) {
 		return nil, gone
 	}
 	name := f.source(place).name
 	_, err = f.caught.do(ctx, keyOf(place), func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, f.o.Gone(context.WithValue(ctx, catchingUp{}, f), d)
+		return struct{}{}, f.o.Gone(f.CatchingUp(ctx), d)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("catch up with the log: %w", err)
@@ -173,8 +173,18 @@ func (f *Fetcher) fetchMoved(ctx context.Context, d object.Digest, place storage
 	return content, err
 }
 
-// catchingUp marks the context of Gone with the Fetcher that called it.
+// catchingUp is the context key whose value is the Fetcher for which the caller catches up.
 type catchingUp struct{}
+
+// CatchingUp returns a context for a caller that itself catches up with the log. A Fetch with it,
+// or with one derived from it, neither calls Gone nor waits for Gone of another caller, which may
+// wait for this one.
+func (f *Fetcher) CatchingUp(ctx context.Context) context.Context {
+	return context.WithValue(ctx, catchingUp{}, f)
+}
+
+// CatchesUp reports whether ctx comes from CatchingUp.
+func (f *Fetcher) CatchesUp(ctx context.Context) bool { return ctx.Value(catchingUp{}) == f }
 
 // held returns a piece that the page holds.
 func (f *Fetcher) held(ctx context.Context, d object.Digest) ([]byte, error) {

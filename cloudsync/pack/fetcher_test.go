@@ -268,6 +268,29 @@ func TestGoneFetches(t *testing.T) {
 	}
 }
 
+// TestGoneOfAnother has a reader catch up. The caller for whose turn it waits fetches the same piece.
+func TestGoneOfAnother(t *testing.T) {
+	w := newWorld(t, seal.AES256GCM)
+	d := pieces(1, 1, 100)[0].d
+	gone := storage.CloudPlace{Pack: [16]byte{1}, StoredBytes: 100, Bytes: 10}
+	called, turn := make(chan struct{}), make(chan struct{})
+	f := w.fetcher(newPage(storage.PlacedPiece{Digest: d, Place: gone}), func(context.Context, object.Digest) error {
+		close(called)
+		<-turn
+		return nil
+	})
+	read := make(chan error, 1)
+	go func() { read <- second(f.Fetch(t.Context(), d, gone)) }()
+	<-called
+	if err := second(f.Fetch(f.CatchingUp(t.Context()), d, gone)); !errors.Is(err, base.ErrGone) {
+		t.Errorf("fetch with the turn: %v", err)
+	}
+	close(turn)
+	if err := <-read; !errors.Is(err, base.ErrGone) {
+		t.Errorf("read: %v", err)
+	}
+}
+
 func TestFetchErrors(t *testing.T) {
 	tests := map[string]struct {
 		before error
