@@ -268,7 +268,7 @@ func TestGoneFetches(t *testing.T) {
 	}
 }
 
-// TestGoneOfAnother has a reader catch up. The caller for whose turn it waits fetches the same piece.
+// TestGoneOfAnother has a reader catch up. The holder of the turn fetches the same piece.
 func TestGoneOfAnother(t *testing.T) {
 	w := newWorld(t, seal.AES256GCM)
 	d := pieces(1, 1, 100)[0].d
