@@ -149,9 +149,6 @@ func (b *bodyStep) commit(ctx context.Context, r *wire.Commit) error {
 	if r.Sender != (seal.ID{}) {
 		return bad("it has another sender than the entry")
 	}
-	for _, parent := range c.Parents {
-		delete(b.bare, parent)
-	}
 	ok, err := b.parents(ctx, r)
 	if err != nil {
 		return err
@@ -162,6 +159,9 @@ func (b *bodyStep) commit(ctx context.Context, r *wire.Commit) error {
 	}
 	if b.adopts && (!ok || here || b.p.state.wasGivenUp(id)) {
 		return nil
+	}
+	for _, parent := range c.Parents {
+		delete(b.bare, parent)
 	}
 	mine := b.unsynced[c.ID]
 	if here && !mine { // the app may have merged the same heads since the step began
@@ -547,7 +547,7 @@ func (s *State) addGoneIn(gone epoch.Set) {
 
 // finishAdopted makes the step durable, with its commits as unsynced ones.
 func (b *bodyStep) finishAdopted(ctx context.Context) error {
-	if len(b.adopted) == 0 {
+	if b.leaveBare(); len(b.adopted) == 0 {
 		return nil
 	}
 	b.next.Near = added(b.next.Near, b.near)
@@ -557,4 +557,24 @@ func (b *bodyStep) finishAdopted(ctx context.Context) error {
 	b.next.Retention = b.p.state.Retention
 	b.b.Unsynced = b.adopted
 	return b.submit(ctx)
+}
+
+// leaveBare takes out the treeless commits on which no other adopted one stands. Those that the
+// entry has above them stand on a commit that is not here as well, and are not adopted.
+func (b *bodyStep) leaveBare() {
+	clear(b.below)
+	for i := len(b.adopted) - 1; i >= 0; i-- {
+		c, id := b.b.Commits[i].Commit, b.adopted[i]
+		if b.b.Commits[i].Treeless && !b.below[id] {
+			b.adopted, b.b.Commits = slices.Delete(b.adopted, i, i+1), slices.Delete(b.b.Commits, i, i+1)
+			delete(b.commits, id)
+			delete(b.short, short(id))
+			delete(b.near, short(id))
+			delete(b.placed, short(id))
+			continue
+		}
+		for _, parent := range c.Parents {
+			b.below[parent] = true
+		}
+	}
 }

@@ -642,7 +642,7 @@ func (t treeSource) Node(ctx context.Context, digest object.Digest) (*fb.Node, e
 	}
 	if err := t.d.link.page.BuildTree(ctx, t.id); err != nil {
 		givenUp := w.retained && w.pruned.has(q.index)
-		if errors.Is(err, base.ErrGone) && (givenUp || w.mayRenew()) {
+		if errors.Is(err, base.ErrGone) && !t.d.lost[t.id] && (givenUp || w.mayRenew()) {
 			t.d.lost[t.id] = true
 			if err = errTreeLost; givenUp {
 				t.d.pruned = t.d.pruned.with(q.index)

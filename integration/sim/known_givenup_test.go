@@ -416,5 +416,19 @@ func TestKnownGivenUp(t *testing.T) {
 			{Kind: sim.Checkpoint, After: 2547222952168418, Device: 1, Base: 27},
 			{Kind: sim.SyncCrash, Device: 2, At: 11},
 		}}},
+		{"a renewal adopts a version without a tree, and not the merge above it", sim.History{Seed: 93013114, Devices: []sim.Device{{Name: "a"}, {Name: "b"}, {Name: "c"}, {Name: "d"}, {Name: "e"}}, Steps: []sim.Step{
+			{Kind: sim.Edit, Device: 2, Changes: set("r01", "2", 0)},
+			{Kind: sim.Edit, Changes: set("r12", "1", 0)},
+			{Kind: sim.Edit, Device: 4, Changes: set("r01", "2", 0)},
+			{Kind: sim.Collect, Device: 2, Base: 23},
+			{Kind: sim.Edit, Device: 4, Changes: set("r03", "1", 0)},
+			{Kind: sim.Keep},
+			{Kind: sim.Checkpoint},
+			{Kind: sim.Checkpoint, Device: 1},
+			{Kind: sim.Rollback, Device: 2},
+			{Kind: sim.Retain, Device: 2, Base: 3},
+			{Kind: sim.Collect, Device: 4, Base: 19},
+			{Kind: sim.Rollback, Device: 1},
+		}}},
 	})
 }
