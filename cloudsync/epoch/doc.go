@@ -62,7 +62,8 @@
 //
 // Adopt: before a device enters an epoch with a renewal new to it, it takes the entries after its
 // position in its own log as unsynced (Position.Adopts). So a renewal by a device that could not
-// read that far loses nothing.
+// read that far loses nothing. A commit above one that the device has given up is not adopted: the
+// devices that have it send it again.
 //
 // Delete: an object is deleted a month after the first epoch of the lineage began that does not
 // name it. So the newest epoch that began a month ago decides (Settled, Deletion.May): what it does
