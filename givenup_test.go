@@ -1,7 +1,9 @@
 package ledger_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"strings"
 	"testing"
@@ -246,4 +248,37 @@ func TestConflictsAfterHistoryWasGivenUp(t *testing.T) {
 	if !d.Pruned || d.Outcome != "right" || d.LeftWriter != a || d.Left != nil || valueOf(t, d.Right) != "green" || valueOf(t, d.Result) != "green" {
 		t.Errorf("decision %+v", d)
 	}
+}
+
+// TestHistoryIsGivenUpWhileMerging has a resolver run while another caller gives history up. The
+// merge begins again, with what is left of the history.
+func TestHistoryIsGivenUpWhileMerging(t *testing.T) {
+	var r *ledger.Repository
+	asked := 0
+	resolve := func(_ context.Context, c *ledger.MergeConflict) (ledger.Resolution, error) {
+		if asked++; asked == 1 {
+			pages, err := admin.Collect(t.Context(), r, &admin.CollectOptions{Retention: &admin.Retention{Commits: 1}})
+			if err != nil || pages[0].Pruned == 0 {
+				t.Errorf("collect: %+v, %v", pages, err)
+			}
+		}
+		return ledger.Resolution{Take: ledger.TakeRight}, nil
+	}
+	p := memoryPage(t, ledger.Options{ManualMerge: true, MergeRules: func(string, ledger.PageID) []ledger.MergeRule {
+		return []ledger.MergeRule{{Strategy: ledger.Automatic(resolve)}}
+	}})
+	r = p.Repository()
+	base := put(t, p, "k", "0")
+	for i := range 5 {
+		base = put(t, p, "k", fmt.Sprint(i))
+	}
+	sibling(t, p, base, "k", "a")
+	sibling(t, p, base, "k", "b")
+	results, err := p.Merge(t.Context())
+	must(t, err)
+	if len(results) != 1 || asked != 2 {
+		t.Errorf("%d merges, asked %d times", len(results), asked)
+	}
+	oneHead(t, p)
+	checkClean(t, r)
 }

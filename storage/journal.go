@@ -43,6 +43,7 @@ type Journal struct {
 	s     *Store
 	id    uint64
 	epoch uint64
+	seen  uint64        // prunes of the page when the journal began
 	part  *journalPart  // being filled
 	busy  *journalPart  // being appended, nil when none is
 	spare *journalPart  // an empty part that reuses the memory of an appended one
@@ -74,9 +75,17 @@ func (s *Store) NewJournal() *Journal {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.nextJourn++
-	j := &Journal{s: s, id: s.nextJourn, epoch: s.epoch, heads: [2][]*commit.Commit{s.heads, s.chained}}
+	j := &Journal{s: s, id: s.nextJourn, epoch: s.epoch, seen: s.prunes, heads: [2][]*commit.Commit{s.heads, s.chained}}
 	s.journals[j] = struct{}{}
 	return j
+}
+
+// Pruned reports whether commits were pruned since the journal began. What was read of the history
+// meanwhile may not fit together.
+func (j *Journal) Pruned() bool {
+	j.s.mu.RLock()
+	defer j.s.mu.RUnlock()
+	return j.s.prunes != j.seen
 }
 
 // add appends a record to the part that is being filled.

@@ -430,5 +430,23 @@ func TestKnownGivenUp(t *testing.T) {
 			{Kind: sim.Collect, Device: 4, Base: 19},
 			{Kind: sim.Rollback, Device: 1},
 		}}},
+		{"history is given up while a merge looks for the writers of a key", sim.History{Seed: 94003090, Disagree: true, Cold: true, Devices: []sim.Device{{}, {}, {}}, Steps: []sim.Step{
+			{Kind: sim.Edit, Changes: set("l01", "0", 0)},
+			{Kind: sim.Edit, Changes: set("l01", "8", 2091)},
+			{Kind: sim.Sync},
+			{Kind: sim.Edit, Device: 2, Changes: set("l02", "81", 0)},
+			{Kind: sim.Edit, After: 960867368090138, Device: 1, Changes: set("l02", "88", 0)},
+			{Kind: sim.Sibling, Base: 4, Changes: set("l00", "128", 0)},
+			{Kind: sim.Sync, Device: 2, Base: 20},
+			{Kind: sim.Checkpoint, Device: 1, Base: 20},
+			{Kind: sim.Tag, Device: 2, Base: 3},
+			{Kind: sim.Sync, After: 7080824122219066, Device: 2, Base: 18},
+			{Kind: sim.Checkpoint, Base: 19},
+			{Kind: sim.Retain, After: 6777879085537993, Base: 4},
+			{Kind: sim.Collect, Device: 1, Base: 21},
+			{Kind: sim.Sibling, Device: 2, Base: 5, Changes: set("l00", "433", 562)},
+			{Kind: sim.Edit, Device: 2, Changes: set("l02", "456", 57064)},
+			{Kind: sim.Merge, Device: 2},
+		}}},
 	})
 }

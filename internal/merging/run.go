@@ -52,7 +52,8 @@ func (r *run) fail(err error) { r.failure.CompareAndSwap(nil, &err) }
 
 // errAgain ends a run that must start again at once: the rules of the page have changed, or the run
 // would have to fetch a tree while writers wait, or the tree of a common ancestor is lost
-// everywhere and the next run will not use it.
+// everywhere and the next run will not use it, or history was given up that the run may have read
+// in part.
 var errAgain = errors.New("the merge begins again")
 
 var errRulesChanged = fmt.Errorf("the rules have changed: %w", errAgain)
@@ -157,6 +158,9 @@ func (r *run) compute(ctx context.Context) error {
 	r.merged, err = merge.Heads(ctx, r.env(), rules, r.heads)
 	if failure := r.failure.Load(); failure != nil {
 		err = *failure
+	}
+	if ctx.Err() == nil && r.sink.Pruned() {
+		return fmt.Errorf("merge while history is given up: %w", errAgain)
 	}
 	return r.explain(ctx, err)
 }
