@@ -355,16 +355,13 @@ func (c *checkRun) body(ctx context.Context, e *wire.Entry) error {
 		return err
 	}
 	defer closer.Close()
-	for {
-		rec, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
+	for rec, err := range r.All() {
 		if err != nil {
 			return err
 		}
 		c.note(rec)
 	}
+	return nil
 }
 
 // drop fetches the readable pieces of damaged packs and deletes these packs, so that a renewal does

@@ -12,12 +12,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/mem"
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/commit"
+	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 	"github.com/ledgerd/ledger/object"
@@ -193,7 +195,7 @@ func (p *page) badEntry() (name string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	diff, err := wire.AppendChange(nil, &wire.Change{Key: []byte("k"), Inline: []byte("v")})
+	diff, err := wire.AppendChange(nil, &btree.Change{Entry: fb.Entry{Key: []byte("k"), Inline: true, Value: []byte("v")}})
 	if err != nil {
 		t.Fatal(err)
 	}

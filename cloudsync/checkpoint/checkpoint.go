@@ -120,7 +120,7 @@ func (s *Store) records(ctx context.Context, name string, l seal.Label, sum seal
 			yield(nil, fmt.Errorf("open %s: %w", name, err))
 			return
 		}
-		for r, err := range recordsOf(wire.NewReader(stream, kind)) {
+		for r, err := range wire.NewReader(stream, kind).All() {
 			if err != nil {
 				err = fmt.Errorf("read %s: %w", name, err)
 			}
@@ -131,66 +131,21 @@ func (s *Store) records(ctx context.Context, name string, l seal.Label, sum seal
 	}
 }
 
-// recordsOf yields the records of a stream.
-func recordsOf(r *wire.Reader) sequence {
-	return func(yield func(wire.Record, error) bool) {
-		for {
-			record, err := r.Next()
-			if errors.Is(err, io.EOF) || !yield(record, err) || err != nil {
-				return
-			}
-		}
-	}
-}
-
-// merged merges the records of sources, given from the newest to the oldest: each key once, as the
-// first source has it.
-func merged(sources []sequence, each func(wire.Record) error) error {
-	next := make([]func() (wire.Record, error, bool), len(sources))
-	head := make([]wire.Record, len(sources)) // the next record of each, nil after the last
-	advance := func(i int) (err error) {
-		head[i], err, _ = next[i]()
-		return err
-	}
-	for i, s := range sources {
-		var stop func()
-		next[i], stop = iter.Pull2(s)
-		defer stop()
-		if err := advance(i); err != nil {
-			return err
-		}
-	}
-	for {
-		first := -1
-		for i, r := range head {
-			if r != nil && (first < 0 || wire.Compare(r, head[first]) < 0) {
-				first = i
-			}
-		}
-		if first < 0 {
-			return nil
-		}
-		r := head[first]
-		for i := range head {
-			for head[i] != nil && wire.Compare(head[i], r) == 0 {
-				if err := advance(i); err != nil {
-					return err
-				}
-			}
-		}
-		if err := each(r); err != nil {
-			return err
-		}
-	}
-}
-
 // Each calls fn, which may keep the records, with the records of the runs of a kind: ordered by
 // key, each key once, as the newest run has it. A record of a commit counts only if no run lists
 // the commit as given up. A missing or bad run is a
 // *base.CorruptError with its name; fn may have received some of its records. Other errors are
 // those of fn, of the bucket, and *base.FormatError.
 func (s *Store) Each(ctx context.Context, h *Header, kind wire.RunKind, fn func(wire.Record) error) error {
-	return merged(s.sources(ctx, h.of(kind)), fn)
+	for r, err := range wire.Merged(s.sources(ctx, h.of(kind)), wire.Compare) {
+		if err == nil {
+			err = fn(r)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // sources returns the records of runs, the newest run first.
@@ -248,7 +203,7 @@ func (s *Store) Add(ctx context.Context, e epoch.ID, h *Header, kind wire.RunKin
 	}
 	sources := s.sources(ctx, runs[rest:])
 	if records > 0 {
-		sources = slices.Insert(sources, 0, recordsOf(wire.NewReader(in, wire.RunOf(kind))))
+		sources = slices.Insert(sources, 0, wire.NewReader(in, wire.RunOf(kind)).All())
 	}
 	run, err := s.write(ctx, e, kind, sources, func(r wire.Record) bool {
 		p, ok := r.(*wire.Pack)
@@ -271,13 +226,16 @@ func (s *Store) write(ctx context.Context, e epoch.ID, kind wire.RunKind, source
 	run = wire.Run{Kind: kind, Epoch: e, ID: s.o.NewID()}
 	run.Bytes, run.Hash, err = s.PutObject(ctx, s.o.Names.Checkpoint(e, run.ID), s.o.Names.RunLabel(e, run.ID), func(out io.Writer) error {
 		w := wire.NewWriter(out, wire.RunOf(kind))
-		return merged(sources, func(r wire.Record) error {
-			if !stays(r) {
-				return nil
+		for r, err := range wire.Merged(sources, wire.Compare) {
+			if err == nil && stays(r) {
+				run.Records++
+				err = w.Write(r)
 			}
-			run.Records++
-			return w.Write(r)
-		})
+			if err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 	return run, err
 }

@@ -40,22 +40,23 @@ type tally struct {
 }
 
 // add counts a change. plain is Options.Plain.
-func (t *tally) add(c *wire.Change, plain func(key []byte) bool) {
-	t.plain = t.plain || plain != nil && plain(c.Key)
-	if c.Removed {
+func (t *tally) add(c *btree.Change, plain func(key []byte) bool) {
+	e := &c.Entry
+	t.plain = t.plain || plain != nil && plain(e.Key)
+	if c.Delete {
 		return
 	}
 	t.puts++
 	switch {
-	case c.Object.IsZero():
-		t.inline += int64(len(c.Inline))
+	case e.Inline:
+		t.inline += int64(len(e.Value))
 		return
-	case c.Priority == object.Lazy:
+	case e.Priority == object.Lazy:
 		t.lazy = true
 	default:
 		t.eager = true
 	}
-	t.valueBytes += c.Size
+	t.valueBytes += e.Size
 }
 
 // delta is a difference between two trees. kept are its bytes, as far as they are held.
@@ -73,18 +74,6 @@ func (p *Page) tree(root object.Digest) btree.Tree {
 	return btree.Tree{Page: p.o.Store.Page(), Source: p.o.Store, Root: root}
 }
 
-// changeOf returns the change of a stream for a key that gets an entry or is removed. It borrows
-// from key and e.
-func changeOf(key []byte, removed bool, e *fb.Entry) wire.Change {
-	switch {
-	case removed:
-		return wire.Change{Key: key, Removed: true}
-	case e.Inline:
-		return wire.Change{Key: key, Inline: e.Value}
-	}
-	return wire.Change{Key: key, Object: e.Digest, Size: e.Size, Priority: e.Priority}
-}
-
 // changeBytes returns the approximate length of the change that puts an entry.
 func changeBytes(key []byte, has bool, e *fb.Entry) int64 {
 	switch {
@@ -99,12 +88,13 @@ func changeBytes(key []byte, has bool, e *fb.Entry) int64 {
 // encodeDiff writes the difference of two trees to w.
 func (p *Page) encodeDiff(ctx context.Context, from, to btree.Tree, w io.Writer) (bytes uint64, t tally, err error) {
 	cw := wire.NewChangeWriter(w)
-	var c wire.Change
+	var c btree.Change
 	for d, err := range btree.Diff(ctx, from, to, nil) {
 		if err != nil {
 			return 0, t, fmt.Errorf("compare trees: %w", err)
 		}
-		c = changeOf(d.Key, !d.HasRight, &d.Right)
+		c = btree.Change{Delete: !d.HasRight, Entry: d.Right}
+		c.Entry.Key = d.Key
 		t.add(&c, p.o.Plain)
 		t.grown += changeBytes(d.Key, d.HasRight, &d.Right) - changeBytes(d.Key, d.HasLeft, &d.Left)
 		if err := cw.Write(&c); err != nil {

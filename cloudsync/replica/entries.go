@@ -2,9 +2,7 @@ package replica
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/epoch"
@@ -61,11 +59,7 @@ func (p *Page) readEntry(ctx context.Context, e epoch.ID, number uint64, fn func
 // proved end.
 func eachRecord(name string, r *wire.Reader, number uint64, key uint32, fn func(wire.Record, storage.CloudPlace) error) error {
 	at := storage.CloudPlace{Entry: number, KeyIndex: key}
-	for {
-		rec, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
+	for rec, err := range r.All() {
 		if err != nil {
 			return badObject(name, fmt.Errorf("read body of log entry %d: %w", number, err))
 		}
@@ -76,4 +70,5 @@ func eachRecord(name string, r *wire.Reader, number uint64, key uint32, fn func(
 			at.Block++
 		}
 	}
+	return nil
 }

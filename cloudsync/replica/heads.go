@@ -2,9 +2,7 @@ package replica
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"slices"
 
 	"github.com/ledgerd/ledger/btree"
@@ -73,12 +71,7 @@ func (e *entering) eachReceived(fn func(*wire.Commit) error) error {
 	if err != nil {
 		return err
 	}
-	r := wire.NewReader(in, wire.RunOf(wire.Commits))
-	for {
-		c, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
+	for c, err := range wire.NewReader(in, wire.RunOf(wire.Commits)).All() {
 		if err == nil {
 			err = fn(c.(*wire.Commit))
 		}
@@ -86,6 +79,7 @@ func (e *entering) eachReceived(fn func(*wire.Commit) error) error {
 			return err
 		}
 	}
+	return nil
 }
 
 // commits puts the commits of the checkpoint that are not here into the step: heads with their

@@ -400,13 +400,8 @@ func (d *member) diff(from, to object.Digest) []byte {
 	left, right := btree.Tree{Page: fleetPage, Source: d.store, Root: from}, btree.Tree{Page: fleetPage, Source: d.store, Root: to}
 	for x, err := range btree.Diff(context.Background(), left, right, nil) {
 		d.must(err)
-		c := wire.Change{Key: x.Key, Removed: !x.HasRight}
-		switch {
-		case x.HasRight && x.Right.Inline:
-			c.Inline = x.Right.Value
-		case x.HasRight:
-			c.Object, c.Size, c.Priority = x.Right.Digest, x.Right.Size, x.Right.Priority
-		}
+		c := btree.Change{Delete: !x.HasRight, Entry: x.Right}
+		c.Entry.Key = x.Key
 		d.must(w.Write(&c))
 	}
 	return buf.Bytes()

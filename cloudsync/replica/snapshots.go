@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"iter"
 	"slices"
 
 	"github.com/ledgerd/ledger/btree"
@@ -121,7 +122,7 @@ func (e *proposing) extend(ctx context.Context, chain []wire.Snapshot, to object
 		_, t, err = e.p.encodeDiff(ctx, e.p.tree(btree.EmptyRoot), e.p.tree(to), w)
 	default:
 		s.From = chain[rest].From
-		t.puts, err = e.compose(ctx, chain[rest:], wire.NewChangeReader(r, int64(bytes)), w)
+		t.puts, err = e.compose(ctx, chain[rest:], wire.ReadChanges(r, bytes), w)
 	}
 	if err != nil {
 		return nil, err
@@ -172,24 +173,17 @@ func (e *proposing) holds(ctx context.Context, root object.Digest) (bool, error)
 }
 
 // compose writes snapshots and the changes of last as one. It returns how many keys get a value.
-func (e *proposing) compose(ctx context.Context, chain []wire.Snapshot, last *wire.ChangeReader, w io.Writer) (puts int64, err error) {
-	ds := make([]wire.Diff, len(chain))
+func (e *proposing) compose(ctx context.Context, chain []wire.Snapshot, last iter.Seq2[btree.Change, error], w io.Writer) (puts int64, err error) {
+	var all []iter.Seq2[btree.Change, error]
 	for i := range chain {
-		ds[i].Place = &chain[i].Diff
+		all = append(all, e.p.changes(ctx, &wire.Diff{Place: &chain[i].Diff}))
 	}
-	readers, err := e.p.openDiffs(ctx, ds)
-	defer closeDiffs(readers)
-	if err != nil {
-		return 0, err
-	}
-	readers = append(readers, &diffReader{ChangeReader: last})
 	cw := wire.NewChangeWriter(w)
-	for c, err := range composed(readers, nil) {
-		if err != nil {
-			return 0, err
+	for c, err := range composed(append(all, last)) {
+		if err == nil {
+			err = cw.Write(&c)
 		}
-		x := changeOf(c.Entry.Key, c.Delete, &c.Entry)
-		if err := cw.Write(&x); err != nil {
+		if err != nil {
 			return 0, err
 		}
 		if !c.Delete {

@@ -388,8 +388,8 @@ func (s *step) pack(ctx context.Context, w *wire.Pack, whole, local bool) error 
 }
 
 // want is the want of applyDiffs.
-func (s *step) want(ctx context.Context) func(*wire.Change) error {
-	return func(c *wire.Change) error { return s.values.want(ctx, c.Object, c.Size, c.Priority) }
+func (s *step) want(ctx context.Context) func(*fb.Entry) error {
+	return func(e *fb.Entry) error { return s.values.want(ctx, e.Digest, e.Size, e.Priority) }
 }
 
 // Node implements btree.Source.

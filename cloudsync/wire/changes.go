@@ -6,23 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"math"
 
+	"github.com/ledgerd/ledger/btree"
+	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/internal/limits"
 	"github.com/ledgerd/ledger/object"
 )
-
-// Change is one change of a diff: a key that now has a value, or no longer has one.
-type Change struct {
-	Key     []byte
-	Removed bool
-	// Inline is the value itself if Object is zero, at most MaxInlineBytes. Its Size is 0 or
-	// len(Inline) for a writer, and len(Inline) for a reader.
-	Inline   []byte
-	Object   object.Digest // root piece of the value, a chunk or an index
-	Size     uint64
-	Priority object.Priority
-}
 
 // MaxInlineBytes bounds an inline value in a diff. The tree checks the lower limit that the format
 // of a page may have.
@@ -48,57 +39,45 @@ const (
 
 const changesWhere = "diff"
 
-// code codes a change. Slices that are read borrow the input.
-func (x *Change) code(c *coder) {
+// change codes a change. Slices that are read borrow the input.
+func (c *coder) change(x *btree.Change) {
+	e := &x.Entry
 	kind := uint64(changeInline)
 	switch {
-	case x.Removed:
+	case x.Delete:
 		kind = changeRemoved
-	case !x.Object.IsZero():
-		kind = changeEager + uint64(x.Priority)
+	case !e.Inline:
+		kind = changeEager + uint64(e.Priority)
 	}
-	v := uint64(len(x.Key))<<2 | kind
+	c.refuse(kind > changeLazy, "a value with %s", e.Priority)
+	v := uint64(len(e.Key))<<2 | kind
 	if c.number(&v, "length of a key", 0, limits.MaxKeyBytes<<2|3); c.reading {
-		*x = Change{Key: c.bytes(v >> 2), Removed: v&3 == changeRemoved}
+		*x = btree.Change{Delete: v&3 == changeRemoved, Entry: fb.Entry{Key: c.bytes(v >> 2), Inline: v&3 == changeInline}}
 	} else {
-		c.b = append(c.b, x.Key...)
+		c.b = append(c.b, e.Key...)
 	}
 	switch v & 3 {
 	case changeInline:
-		if c.sized(&x.Inline, "length of an inline value", 0, MaxInlineBytes); c.reading {
-			x.Size = uint64(len(x.Inline))
+		if c.sized(&e.Value, "length of an inline value", 0, MaxInlineBytes); c.reading {
+			e.Size = uint64(len(e.Value))
 		}
 	case changeEager, changeLazy:
 		if c.reading {
-			x.Priority = object.Priority(v&3 - changeEager)
+			e.Priority = object.Priority(v&3 - changeEager)
 		}
-		c.digest(&x.Object)
-		c.number(&x.Size, "size of a value", 1, math.MaxInt64)
-		if !isValue(x.Object) {
-			c.failf("value %s is no chunk and no index", x.Object.Short())
+		c.digest(&e.Digest)
+		c.number(&e.Size, "size of a value", 1, math.MaxInt64)
+		if !isValue(e.Digest) {
+			c.failf("value %s is no chunk and no index", e.Digest.Short())
 		}
 	}
-}
-
-// fits reports whether the fields belong to one kind of change.
-func (x *Change) fits() bool {
-	switch {
-	case x.Removed:
-		return len(x.Inline) == 0 && x.Object.IsZero() && x.Size == 0 && x.Priority == object.Eager
-	case x.Object.IsZero():
-		return x.Priority == object.Eager && (x.Size == 0 || x.Size == uint64(len(x.Inline)))
-	}
-	return len(x.Inline) == 0 && x.Priority <= object.Lazy
 }
 
 // AppendChange appends the encoding of x to b. The caller ensures that keys ascend. Errors:
 // base.ErrInvalid.
-func AppendChange(b []byte, x *Change) ([]byte, error) {
-	if !x.fits() {
-		return b, invalid("change", errors.New("its fields are of several kinds"))
-	}
+func AppendChange(b []byte, x *btree.Change) ([]byte, error) {
 	c := &coder{where: "change", b: b}
-	x.code(c)
+	c.change(x)
 	return c.b, c.err
 }
 
@@ -118,11 +97,11 @@ func NewChangeWriter(w io.Writer) *ChangeWriter { return &ChangeWriter{w: w} }
 
 // Write adds a change, and retains nothing of it. Errors: base.ErrInvalid, also for a key that is
 // not greater than the one before; those of the underlying writer. They are sticky.
-func (w *ChangeWriter) Write(c *Change) error {
+func (w *ChangeWriter) Write(c *btree.Change) error {
 	if w.err != nil {
 		return w.err
 	}
-	if w.begun && bytes.Compare(w.last, c.Key) >= 0 {
+	if w.begun && bytes.Compare(w.last, c.Entry.Key) >= 0 {
 		w.err = invalid("change", errors.New("keys do not ascend"))
 		return w.err
 	}
@@ -138,53 +117,43 @@ func (w *ChangeWriter) Write(c *Change) error {
 		return w.err
 	}
 	w.n += int64(n)
-	w.begun, w.last = true, append(w.last[:0], c.Key...)
+	w.begun, w.last = true, append(w.last[:0], c.Entry.Key...)
 	return nil
 }
 
 // Bytes returns how many bytes were passed to the underlying writer.
 func (w *ChangeWriter) Bytes() int64 { return w.n }
 
-// ChangeReader reads the changes of a diff until its end, limit bytes of r. Keys that do not
-// ascend, and non-canonical bytes, give a *base.CorruptError. It holds at most 64 KiB.
-type ChangeReader struct {
+// changeReader reads the changes of a diff.
+type changeReader struct {
 	in    *io.LimitedReader
 	b     *bufio.Reader // of in
 	begun bool
 	last  []byte
-	c     Change
-	err   error
+	c     btree.Change
 }
 
-// heldBytes is how much a ChangeReader reads ahead.
+// heldBytes is how much ReadChanges reads ahead.
 const heldBytes = 64 << 10
 
-// NewChangeReader reads a diff of limit bytes from r, and no further.
-func NewChangeReader(r io.Reader, limit int64) *ChangeReader {
-	in := &io.LimitedReader{R: r, N: limit}
-	c := &ChangeReader{in: in, b: bufio.NewReaderSize(in, int(min(limit, heldBytes)))}
-	if limit < 0 {
-		c.err = corrupt(changesWhere, fmt.Errorf("%d bytes", limit))
+// ReadChanges yields the changes of a diff, which has limit bytes of r, and reads no further. A
+// change is valid until the next one is requested. Keys that do not ascend, and non-canonical
+// bytes, give a *base.CorruptError. Other errors are those of r. It holds at most 64 KiB.
+func ReadChanges(r io.Reader, limit uint64) iter.Seq2[btree.Change, error] {
+	return func(yield func(btree.Change, error) bool) {
+		in := &io.LimitedReader{R: r, N: int64(limit)}
+		c := changeReader{in: in, b: bufio.NewReaderSize(in, int(min(limit, heldBytes)))}
+		for {
+			err := c.next()
+			if err == io.EOF || !yield(c.c, err) || err != nil {
+				return
+			}
+		}
 	}
-	return c
 }
 
-// ChangesOf reads the diff b.
-func ChangesOf(b []byte) *ChangeReader { return NewChangeReader(bytes.NewReader(b), int64(len(b))) }
-
-// Next returns the next change, valid until the next call, or io.EOF at the end. Errors:
-// *base.CorruptError, those of the underlying reader. They are sticky.
-func (r *ChangeReader) Next() (*Change, error) {
-	if r.err == nil {
-		r.err = r.next()
-	}
-	if r.err != nil {
-		return nil, r.err
-	}
-	return &r.c, nil
-}
-
-func (r *ChangeReader) next() error {
+// next reads the next change, or returns io.EOF at the end.
+func (r *changeReader) next() error {
 	b, err := r.b.Peek(min(maxChangeBytes, r.b.Size()))
 	switch {
 	case err == io.EOF && r.in.N > 0, err == io.ErrUnexpectedEOF:
@@ -195,11 +164,12 @@ func (r *ChangeReader) next() error {
 		return io.EOF
 	}
 	c := &coder{where: changesWhere, b: b, reading: true}
-	r.c.code(c)
-	if c.refuse(r.begun && bytes.Compare(r.last, r.c.Key) >= 0, "keys do not ascend"); c.err != nil {
+	c.change(&r.c)
+	key := r.c.Entry.Key
+	if c.refuse(r.begun && bytes.Compare(r.last, key) >= 0, "keys do not ascend"); c.err != nil {
 		return c.err
 	}
-	r.begun, r.last = true, append(r.last[:0], r.c.Key...)
+	r.begun, r.last = true, append(r.last[:0], key...)
 	_, err = r.b.Discard(len(b) - len(c.b)) // the bytes stay until more are read
 	return err
 }

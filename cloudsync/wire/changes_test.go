@@ -14,31 +14,32 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 
+	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/cloudsync/wire"
+	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/limits"
 	"github.com/ledgerd/ledger/object"
 )
 
 // changes generates diffs.
-func changes() *rapid.Generator[[]wire.Change] {
-	return rapid.Custom(func(t *rapid.T) []wire.Change {
+func changes() *rapid.Generator[[]btree.Change] {
+	return rapid.Custom(func(t *rapid.T) []btree.Change {
 		keys := rapid.SliceOfNDistinct(rapid.OneOf(rapid.StringN(0, 8, 8), rapid.StringN(0, 600, 3000)), 0, 30, rapid.ID[string]).Draw(t, "keys")
 		slices.Sort(keys)
-		list := make([]wire.Change, len(keys))
+		list := make([]btree.Change, len(keys))
 		for i, key := range keys {
-			c := wire.Change{Key: []byte(key)}
+			c := btree.Change{Entry: fb.Entry{Key: []byte(key)}}
 			switch rapid.IntRange(0, 3).Draw(t, "kind") {
 			case 0:
-				c.Removed = true
+				c.Delete = true
 			case 1:
-				c.Inline = rapid.SliceOfN(rapid.Byte(), 0, 300).Draw(t, "value")
-				c.Size = uint64(len(c.Inline))
+				c = inline(key, rapid.SliceOfN(rapid.Byte(), 0, 300).Draw(t, "value"))
 			default:
 				kind := rapid.SampledFrom([]object.Kind{object.Chunk, object.IndexBit}).Draw(t, "piece")
-				c.Object = object.Sum(kind, []byte(key))
-				c.Size = rapid.Uint64Range(1, math.MaxInt64).Draw(t, "size")
-				c.Priority = object.Priority(rapid.IntRange(0, 1).Draw(t, "priority"))
+				c.Entry.Digest = object.Sum(kind, []byte(key))
+				c.Entry.Size = rapid.Uint64Range(1, math.MaxInt64).Draw(t, "size")
+				c.Entry.Priority = object.Priority(rapid.IntRange(0, 1).Draw(t, "priority"))
 			}
 			list[i] = c
 		}
@@ -46,19 +47,15 @@ func changes() *rapid.Generator[[]wire.Change] {
 	})
 }
 
-func readChanges(r *wire.ChangeReader) (list []wire.Change, err error) {
-	for {
-		c, err := r.Next()
-		if err == io.EOF {
-			return list, nil
-		}
+func readChanges(r io.Reader, limit int) (list []btree.Change, err error) {
+	for c, err := range wire.ReadChanges(r, uint64(limit)) {
 		if err != nil {
 			return list, err
 		}
-		copied := *c
-		copied.Key, copied.Inline = bytes.Clone(c.Key), bytes.Clone(c.Inline)
-		list = append(list, copied)
+		c.Entry.Key, c.Entry.Value = bytes.Clone(c.Entry.Key), bytes.Clone(c.Entry.Value)
+		list = append(list, c)
 	}
+	return list, nil
 }
 
 func TestChangesRoundTrip(t *testing.T) {
@@ -73,12 +70,12 @@ func TestChangesRoundTrip(t *testing.T) {
 		}
 		behind := "behind"
 		stream := bytes.NewReader(append(b.Bytes(), behind...))
-		fromSlice, err1 := readChanges(wire.ChangesOf(b.Bytes()))
-		fromStream, err2 := readChanges(wire.NewChangeReader(iotest.HalfReader(stream), int64(b.Len())))
+		fromSlice, err1 := readChanges(bytes.NewReader(b.Bytes()), b.Len())
+		fromStream, err2 := readChanges(iotest.HalfReader(stream), b.Len())
 		if err1 != nil || err2 != nil {
 			t.Fatal(err1, err2)
 		}
-		for _, got := range [][]wire.Change{fromSlice, fromStream} {
+		for _, got := range [][]btree.Change{fromSlice, fromStream} {
 			if diff := cmp.Diff(list, got, cmpopts.EquateEmpty()); diff != "" {
 				t.Fatal(diff)
 			}
@@ -99,39 +96,34 @@ func TestLongDiffStreams(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r := wire.NewChangeReader(iotest.OneByteReader(bytes.NewReader(b.Bytes())), int64(b.Len()))
+	i := 0
 	if got := allocated(func() {
-		for i := range 500 {
-			if c, err := r.Next(); err != nil || !bytes.Equal(c.Inline, noise(uint64(i), wire.MaxInlineBytes)) {
+		for c, err := range wire.ReadChanges(iotest.OneByteReader(bytes.NewReader(b.Bytes())), uint64(b.Len())) {
+			if err != nil || !bytes.Equal(c.Entry.Value, noise(uint64(i), wire.MaxInlineBytes)) {
 				t.Fatalf("change %d: %v", i, err)
 			}
+			i++
 		}
 	}); got > 6<<20 { // noise allocates 2 MiB of it and its generators
 		t.Errorf("reading %d bytes allocates %d", b.Len(), got)
 	}
-	if _, err := r.Next(); err != io.EOF {
-		t.Errorf("at the end: %v", err)
+	if i != 500 {
+		t.Errorf("%d changes are read", i)
 	}
 }
 
 func TestChangesThatNobodyWrites(t *testing.T) {
 	d := object.Sum(object.Chunk, []byte("x"))
 	node := object.Sum(object.NodeBit, []byte("x"))
-	for name, c := range map[string]wire.Change{
-		"key too long":       {Key: make([]byte, limits.MaxKeyBytes+1)},
-		"inline too long":    {Inline: make([]byte, wire.MaxInlineBytes+1)},
-		"removed with value": {Removed: true, Inline: []byte("x")},
-		"removed object":     {Removed: true, Object: d, Size: 1},
-		"removed size":       {Removed: true, Size: 1},
-		"removed lazy":       {Removed: true, Priority: object.Lazy},
-		"inline lazy":        {Inline: []byte("x"), Priority: object.Lazy},
-		"inline size":        {Inline: []byte("x"), Size: 2},
-		"both":               {Inline: []byte("x"), Object: d, Size: 1},
-		"node":               {Object: node, Size: 1},
-		"no size":            {Object: d},
-		"size":               {Object: d, Size: 1 << 63},
-		"priority":           {Object: d, Size: 1, Priority: 2},
+	for name, e := range map[string]fb.Entry{
+		"key too long":    {Key: make([]byte, limits.MaxKeyBytes+1), Inline: true},
+		"inline too long": {Inline: true, Value: make([]byte, wire.MaxInlineBytes+1)},
+		"node":            {Digest: node, Size: 1},
+		"no size":         {Digest: d},
+		"size":            {Digest: d, Size: 1 << 63},
+		"priority":        {Digest: d, Size: 1, Priority: 2},
 	} {
+		c := btree.Change{Entry: e}
 		w := wire.NewChangeWriter(io.Discard)
 		err := w.Write(&c)
 		if !errors.Is(err, base.ErrInvalid) && !errors.Is(err, base.ErrTooLarge) || w.Bytes() != 0 {
@@ -157,8 +149,8 @@ func TestChangesThatNobodyWrites(t *testing.T) {
 func TestBadDiffs(t *testing.T) {
 	d := object.Sum(object.Chunk, []byte("x"))
 	node := object.Sum(object.NodeBit, []byte("x"))
-	good := diffOf(t, inline("a", []byte("value")), wire.Change{Key: []byte("b"), Object: d, Size: 200}, wire.Change{Key: []byte("c"), Removed: true})
-	two := func(a, b wire.Change) []byte { return append(diffOf(t, a), diffOf(t, b)...) }
+	good := diffOf(t, inline("a", []byte("value")), far("b", d, object.Eager), removed("c"))
+	two := func(a, b btree.Change) []byte { return append(diffOf(t, a), diffOf(t, b)...) }
 	for name, b := range map[string][]byte{
 		"descending":         two(inline("b", nil), inline("a", nil)),
 		"twice":              two(inline("a", nil), inline("a", nil)),
@@ -173,28 +165,22 @@ func TestBadDiffs(t *testing.T) {
 		"size 2^63":          append(append([]byte{0x02}, d[:]...), 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x01),
 		"size 2^64":          append(append([]byte{0x02}, d[:]...), 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x02),
 	} {
-		for source, r := range map[string]*wire.ChangeReader{"slice": wire.ChangesOf(b), "stream": wire.NewChangeReader(bytes.NewReader(b), int64(len(b)))} {
-			_, err := readChanges(r)
-			mustRefuse(t, name+" from "+source, "diff", err)
-			if _, again := r.Next(); !errors.Is(again, base.ErrCorrupt) {
-				t.Errorf("%s: the error does not stick: %v", name, again)
-			}
-		}
+		_, err := readChanges(bytes.NewReader(b), len(b))
+		mustRefuse(t, name, "diff", err)
 	}
 	for n := range len(good) {
-		_, err := readChanges(wire.NewChangeReader(bytes.NewReader(good[:n]), int64(len(good))))
+		_, err := readChanges(bytes.NewReader(good[:n]), len(good))
 		mustRefuse(t, "cut stream", "diff", err)
 	}
-	_, err := readChanges(wire.NewChangeReader(bytes.NewReader(good), -1))
-	mustRefuse(t, "negative length", "diff", err)
 	broken := errors.New("broken")
-	if _, err := readChanges(wire.NewChangeReader(iotest.ErrReader(broken), 10)); !errors.Is(err, broken) || errors.Is(err, base.ErrCorrupt) {
+	if _, err := readChanges(iotest.ErrReader(broken), 10); !errors.Is(err, broken) || errors.Is(err, base.ErrCorrupt) {
 		t.Errorf("a broken reader gives %v", err)
 	}
-	if err := wire.NewChangeWriter(brokenWriter{broken}).Write(&wire.Change{}); !errors.Is(err, broken) {
+	one := inline("", nil)
+	if err := wire.NewChangeWriter(brokenWriter{broken}).Write(&one); !errors.Is(err, broken) {
 		t.Errorf("a broken writer gives %v", err)
 	}
-	if err := wire.NewChangeWriter(brokenWriter{}).Write(&wire.Change{}); !errors.Is(err, io.ErrShortWrite) {
+	if err := wire.NewChangeWriter(brokenWriter{}).Write(&one); !errors.Is(err, io.ErrShortWrite) {
 		t.Errorf("a short writer gives %v", err)
 	}
 }
@@ -205,15 +191,12 @@ func (w brokenWriter) Write(p []byte) (int, error) { return 0, w.err }
 
 func FuzzDecodeDiff(f *testing.F) {
 	d := object.Sum(object.IndexBit, []byte("x"))
-	f.Add(diffOf(f, inline("", nil), inline("a", []byte("value")), wire.Change{Key: []byte("b"), Object: d, Size: 200, Priority: object.Lazy}, wire.Change{Key: []byte("c"), Removed: true}))
+	f.Add(diffOf(f, inline("", nil), inline("a", []byte("value")), far("b", d, object.Lazy), removed("c")))
 	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		var list []wire.Change
+		var list []btree.Change
 		var err error
-		bounded(t, 2*len(b), func() { list, err = readChanges(wire.NewChangeReader(bytes.NewReader(b), int64(len(b)))) })
-		if _, err2 := readChanges(wire.ChangesOf(b)); (err == nil) != (err2 == nil) {
-			t.Errorf("stream %v, slice %v", err, err2)
-		}
+		bounded(t, 2*len(b), func() { list, err = readChanges(bytes.NewReader(b), len(b)) })
 		if err != nil {
 			mustRefuse(t, "diff", "diff", err)
 			return

@@ -9,9 +9,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/cloudsync/wire"
+	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/object"
 )
 
 // seeded is a source of randomness that is the same in each run.
@@ -50,7 +53,7 @@ var (
 )
 
 // diffOf returns the bytes of a diff.
-func diffOf(t testing.TB, changes ...wire.Change) []byte {
+func diffOf(t testing.TB, changes ...btree.Change) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	w := wire.NewChangeWriter(&b)
@@ -65,8 +68,17 @@ func diffOf(t testing.TB, changes ...wire.Change) []byte {
 	return b.Bytes()
 }
 
-func inline(key string, value []byte) wire.Change {
-	return wire.Change{Key: []byte(key), Inline: value, Size: uint64(len(value))}
+func inline(key string, value []byte) btree.Change {
+	return btree.Change{Entry: fb.Entry{Key: []byte(key), Inline: true, Value: value, Size: uint64(len(value))}}
+}
+
+// far returns the change that puts a value which is an object of 200 bytes.
+func far(key string, d object.Digest, p object.Priority) btree.Change {
+	return btree.Change{Entry: fb.Entry{Key: []byte(key), Digest: d, Size: 200, Priority: p}}
+}
+
+func removed(key string) btree.Change {
+	return btree.Change{Delete: true, Entry: fb.Entry{Key: []byte(key)}}
 }
 
 // mustRefuse checks that err is one that damaged or foreign bytes may give, and that it names what

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"slices"
 
 	"github.com/ledgerd/ledger/cloudsync/seal"
@@ -163,6 +164,18 @@ func (r *Reader) Next() (Record, error) {
 	}
 	r.count++
 	return rec, nil
+}
+
+// All yields the records that are left. The last pair has the error, if there is one: see Next.
+func (r *Reader) All() iter.Seq2[Record, error] {
+	return func(yield func(Record, error) bool) {
+		for {
+			rec, err := r.Next()
+			if err == io.EOF || !yield(rec, err) || err != nil {
+				return
+			}
+		}
+	}
 }
 
 func (r *Reader) next() (Record, error) {

@@ -57,7 +57,7 @@ var rules = []rule{
 	{"cloudsync/seal/sealtest", []string{"cloudsync/seal"}, nil, "for tests that seal in bubbles"},
 	{"cloudsync/epoch", nil, nil, "what counts in a bucket and for how long, as pure functions"},
 	{"cloudsync/epoch/epochtest", []string{"cloudsync/epoch"}, nil, "what models of the log need beside it"},
-	{"cloudsync/wire", []string{"internal/base", "internal/limits", "object", "commit", "cloudsync/seal", "cloudsync/epoch"}, nil, "the bytes of every object in a bucket, without I/O"},
+	{"cloudsync/wire", []string{"internal/base", "internal/limits", "object", "flatbuffers", "btree", "commit", "cloudsync/seal", "cloudsync/epoch"}, nil, "the bytes of every object in a bucket, without I/O"},
 	{"cloudsync/pagelog", []string{"internal/base", "cloudsync/bucket", "cloudsync/seal", "cloudsync/epoch", "cloudsync/wire"}, nil, "what a device asks of the bucket for the log of a page"},
 	{"cloudsync/checkpoint", []string{"internal/base", "internal/spool", "cloudsync/bucket", "cloudsync/seal", "cloudsync/epoch", "cloudsync/wire"}, nil, "the checkpoints of a page, made of runs"},
 	{"cloudsync/replica", []string{"internal/base", "internal/limits", "internal/spool", "object", "commit", "flatbuffers", "split", "btree", "storage", "cloudsync/bucket", "cloudsync/seal", "cloudsync/epoch", "cloudsync/wire", "cloudsync/checkpoint", "cloudsync/pack", "cloudsync/pagelog", "cloudsync/progress"}, nil, "a page of this device as the replica of one in a bucket"},
