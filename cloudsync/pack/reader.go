@@ -56,9 +56,9 @@ type Reader struct {
 // wholePool has buffers for whole packs.
 var wholePool = sync.Pool{New: func() any { return new([]byte) }}
 
-// Open reads the table of a pack of ref.Bytes, and with LAZY values about as much as Lists returns.
-// It makes mostly one request, and two or three for a pack of short pieces. The pieces are verified
-// only when they are read. The caller closes the Reader.
+// Open reads the table of a pack of ref.Bytes, and of one with LAZY values most of their index
+// pieces. It makes mostly one request, and two or three for a pack of short pieces. The pieces are
+// verified only when Each reads them. The caller closes the Reader.
 //
 // Errors: *base.CorruptError naming the pack for an object that does not match ref,
 // base.ErrNotFound, base.ErrNetwork, and others of the bucket; *base.FormatError.
@@ -87,34 +87,6 @@ func (r *Reader) Close() {
 		wholePool.Put(r.whole)
 		r.whole = nil
 	}
-}
-
-// Lists returns the verified index pieces of LAZY values, which precede all other pieces of a pack.
-// It holds them, at most 4 MiB, and can be called once. It leaves out a damaged one and those after
-// it: fetching such a piece reports the damage. Most were read with the table; others take another
-// request, within the context of Open. Errors are those of the bucket.
-func (r *Reader) Lists() (map[object.Digest][]byte, error) {
-	lists := map[object.Digest][]byte{}
-	held := 0
-	for i := range uint32(len(r.c.blocks)) {
-		pieces := r.c.in(i)
-		last := &pieces[len(pieces)-1]
-		if held += int(last.At + last.Bytes); r.ref.Eager || held > maxSpanBytes || !pieces[0].Digest.Kind().IsIndex() {
-			break
-		}
-		plain, err := r.block(i)
-		if errors.Is(err, base.ErrCorrupt) {
-			break
-		}
-		if err != nil {
-			return nil, r.src.wrap(err)
-		}
-		plain = bytes.Clone(plain)
-		for _, p := range pieces {
-			lists[p.Digest] = plain[p.At : p.At+p.Bytes : p.At+p.Bytes]
-		}
-	}
-	return lists, nil
 }
 
 func (r *Reader) openWhole(ctx context.Context, s *seal.Sealer) error {
@@ -160,26 +132,51 @@ func (r *Reader) Places() []storage.PlacedPiece {
 	return place(&r.ref, r.c.keyIndex, r.c.blocks, r.c.pieces)
 }
 
-// Each calls fn with the pieces of a pack opened by OpenWhole, verified, with their places, in
-// order. A later piece may still turn out to be damaged. content is borrowed until fn returns. Each
-// can be called once. Errors are those of Open and of fn.
+// Each calls fn with the places of the pack's pieces, in order, and with the verified content of
+// those that it reads, else nil. content is borrowed until fn returns. Each can be called once.
+// Errors are those of Open and of fn.
+//
+// Of a pack opened by OpenWhole it reads all pieces; a later one may still turn out to be damaged.
+// Of one opened by Open it reads the index pieces of LAZY values, which precede all others, at most
+// 4 MiB, within the context of Open. Most were read with the table; others take another request. It
+// leaves out a damaged one and those after it: fetching such a piece reports the damage.
 func (r *Reader) Each(ctx context.Context, fn func(p storage.PlacedPiece, content []byte) error) error {
 	places := r.Places()
+	reads, held := true, 0
 	for i := range uint32(len(r.c.blocks)) {
 		if err := ctx.Err(); err != nil {
 			return r.src.wrap(context.Cause(ctx))
 		}
 		pieces := r.c.in(i)
-		plain, err := r.block(i)
-		if err != nil {
-			return r.src.wrap(err)
+		if r.whole == nil {
+			last := &pieces[len(pieces)-1]
+			held += int(last.At + last.Bytes)
+			reads = reads && !r.ref.Eager && held <= maxSpanBytes && pieces[0].Digest.Kind().IsIndex()
+		}
+		var plain []byte
+		if reads {
+			var err error
+			plain, err = r.block(i)
+			if r.whole == nil && errors.Is(err, base.ErrCorrupt) {
+				reads, err = false, nil
+			}
+			if err != nil {
+				return r.src.wrap(err)
+			}
 		}
 		for k, p := range pieces {
-			if err := fn(places[k], plain[p.At:p.At+p.Bytes:p.At+p.Bytes]); err != nil {
+			var content []byte
+			if reads {
+				content = plain[p.At : p.At+p.Bytes : p.At+p.Bytes]
+			}
+			if err := fn(places[k], content); err != nil {
 				return err
 			}
 		}
 		places = places[len(pieces):]
+	}
+	if r.whole == nil {
+		return nil
 	}
 	_, err := r.stream.Next()
 	if err == nil {

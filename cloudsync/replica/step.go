@@ -338,37 +338,20 @@ func (s *step) pack(ctx context.Context, w *wire.Pack, whole, local bool) error 
 		return badObject(name, fmt.Errorf("read pack: %w", err))
 	}
 	defer r.Close()
-	if !whole {
-		lists, err := r.Lists()
-		if err != nil {
-			return badObject(name, fmt.Errorf("read pack: %w", err))
-		}
-		for _, p := range r.Places() {
-			content, ok := lists[p.Digest]
-			if ok {
-				if err := checkPiece(p.Digest, content); err != nil {
-					return badObject(name, err)
-				}
-				if err := s.j.PutPiece(ctx, p.Digest, content); err != nil {
-					return err
-				}
-			}
-			if err := s.place(ctx, p, ok); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
 	var disk error
 	var places []storage.PlacedPiece
+	held := 0 // the pieces that are read precede the others
 	err = r.Each(ctx, func(p storage.PlacedPiece, content []byte) error {
-		if err := checkPiece(p.Digest, content); err != nil {
-			return err
-		}
 		if local {
 			p.Place = storage.CloudPlace{Bytes: p.Place.Bytes}
 		}
-		places = append(places, p)
+		if places = append(places, p); content == nil {
+			return nil
+		}
+		held++
+		if err := checkPiece(p.Digest, content); err != nil {
+			return err
+		}
 		disk = s.j.PutPiece(ctx, p.Digest, content)
 		return disk
 	})
@@ -378,12 +361,14 @@ func (s *step) pack(ctx context.Context, w *wire.Pack, whole, local bool) error 
 	if err != nil {
 		return badObject(name, fmt.Errorf("read pack: %w", err))
 	}
-	for _, p := range places { // proved, now that the last piece has been read
-		if err := s.place(ctx, p, true); err != nil {
+	for i, p := range places { // proved, now that the last piece has been read
+		if err := s.place(ctx, p, i < held); err != nil {
 			return err
 		}
 	}
-	s.p.o.Down.Advance(0, int64(w.Bytes))
+	if whole {
+		s.p.o.Down.Advance(0, int64(w.Bytes))
+	}
 	return nil
 }
 
