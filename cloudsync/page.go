@@ -107,7 +107,7 @@ func (s *Syncer) OpenPage(o PageOptions) *Page {
 	p.ctx, p.cancel = context.WithCancelCause(s.ctx)
 	p.b = newScoped(s.b, p.ctx)
 	p.connect()
-	p.fetcher = pack.NewFetcher(pack.FetchOptions{Bucket: p.b, Sealer: s.sealer, Names: p.names, Epoch: places{p}.epoch, Store: p.store, Entries: places{p}.entry, Gone: p.gone})
+	p.fetcher = pack.NewFetcher(pack.FetchOptions{Bucket: p.b, Sealer: s.sealer, Names: p.names, Epoch: places{p}.epoch, Store: p.store, Entries: places{p}.entry, Gone: func(ctx context.Context, d object.Digest) error { return p.gone(ctx, d) }})
 	p.store.SetFetcher(p.fetcher)
 	if !s.o.Manual {
 		p.calls.Go(p.run)
@@ -296,7 +296,7 @@ func (p *Page) Fetch(ctx context.Context, pieces []object.Digest) (n int64, err 
 		if n, err = p.fetcher.FetchAll(ctx, pieces); !errors.Is(err, base.ErrGone) || p.fetcher.CatchesUp(ctx) {
 			return err
 		}
-		if err := p.gone(ctx, pieces[0]); err != nil { // a piece is gone only if the log has no other place for it
+		if err := p.gone(ctx, pieces...); err != nil { // a piece is gone only if the log has no other place for it
 			return fmt.Errorf("catch up with the log: %w", err)
 		}
 		more, err := p.fetcher.FetchAll(ctx, pieces)
@@ -312,23 +312,24 @@ const goneWait = 30 * time.Second
 
 // gone catches up with the log, because the bucket has no object at a piece's place, or the page
 // has no place for the piece. After that, a piece that was moved to another pack has its new place.
-func (p *Page) gone(ctx context.Context, d object.Digest) error {
-	return p.withTurn(ctx, goneWait, "look up piece "+d.Short()+" again", func(ctx context.Context) error {
+// It searches the log if one of the pieces has no place then.
+func (p *Page) gone(ctx context.Context, ds ...object.Digest) error {
+	return p.withTurn(ctx, goneWait, "look up piece "+ds[0].Short()+" again", func(ctx context.Context) error {
 		p.ses.lookAt = time.Time{} // the epoch may be past
-		if _, err := p.download(ctx); err != nil {
+		if _, err := p.download(ctx); err != nil || !p.ses.log.Position().Joined() {
 			return err
 		}
-		return p.findPlace(ctx, d)
+		for _, d := range ds {
+			st, err := p.store.PieceState(d)
+			if err != nil {
+				return err
+			}
+			if !st.Held && !st.Synced {
+				return p.rep.Load().FindPlaces(ctx)
+			}
+		}
+		return nil
 	})
-}
-
-// findPlace searches the log for a piece without a place.
-func (p *Page) findPlace(ctx context.Context, d object.Digest) error {
-	st, err := p.store.PieceState(d)
-	if err != nil || st.Held || st.Synced || !p.ses.log.Position().Joined() {
-		return err
-	}
-	return p.rep.Load().FindPlaces(ctx)
 }
 
 // BuildTree is BuildTrees for one commit.

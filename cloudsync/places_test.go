@@ -13,6 +13,7 @@ import (
 	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/commit"
+	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/split"
@@ -110,6 +111,30 @@ func TestReuploadFindsPlaces(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestFetchFindsAllPlaces fetches a piece whose place is known together with one whose place is
+// lost: the log is searched for it.
+func TestFetchFindsAllPlaces(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.device(), w.device()
+	c := a.commit(edit{"known": append([]byte("lazy:"), noise(1, 3000)...), "lost": append([]byte("lazy:"), noise(2, 3000)...)})
+	sync(t, a, b)
+	b.drop()
+	ds := []object.Digest{b.entry(c.Root, "known").Digest, b.entry(c.Root, "lost").Digest}
+	pending, err := b.store.SubmitSync(t.Context(), nil, &storage.SyncBatch{Unplaced: ds[1:]})
+	if err == nil {
+		err = pending.Wait()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st, err := b.store.PieceState(ds[1]); err != nil || st.Held || st.Synced {
+		t.Fatalf("%+v, %v", st, err)
+	}
+	if n, err := b.Fetch(t.Context(), ds); err != nil || n < 6000 {
+		t.Errorf("%d bytes, %v", n, err)
 	}
 }
 
@@ -263,17 +288,22 @@ func TestPieceThatWasCollectedComesBack(t *testing.T) {
 	}
 }
 
+// entry returns the entry of a key in a tree.
+func (p *page) entry(root object.Digest, k string) fb.Entry {
+	p.d.w.t.Helper()
+	c := btree.Tree{Page: testPage, Source: p.store, Root: root}.Cursor()
+	if ok, err := c.Seek(p.d.w.t.Context(), []byte(k)); !ok || err != nil {
+		p.d.w.t.Fatalf("look for %q: %v, %v", k, ok, err)
+	}
+	return c.Entry()
+}
+
 // read returns the long value of a key in a tree.
 func (p *page) read(root object.Digest, k string) []byte {
 	p.d.w.t.Helper()
-	ctx := p.d.w.t.Context()
-	c := btree.Tree{Page: testPage, Source: p.store, Root: root}.Cursor()
-	if ok, err := c.Seek(ctx, []byte(k)); !ok || err != nil {
-		p.d.w.t.Fatalf("look for %q: %v, %v", k, ok, err)
-	}
-	e := c.Entry()
+	e := p.entry(root, k)
 	var b bytes.Buffer
-	if _, err := split.NewReader(ctx, p.store, e.Digest, e.Size).WriteTo(&b); err != nil {
+	if _, err := split.NewReader(p.d.w.t.Context(), p.store, e.Digest, e.Size).WriteTo(&b); err != nil {
 		p.d.w.t.Fatalf("value of %q: %v", k, err)
 	}
 	return b.Bytes()
