@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/ledgerd/ledger/cloudsync/replica"
-	"github.com/ledgerd/ledger/commit"
-	"github.com/ledgerd/ledger/object"
 )
 
 const (
@@ -82,42 +80,12 @@ func (p *Page) cutDue(ctx context.Context) (bool, error) {
 	if st.Bytes <= bound() {
 		return false, nil
 	}
-	content, err := p.measure(ctx, p.store.NewestHead().Root) // the content may have grown
+	content, err := p.rep.Load().Content(ctx, p.store.NewestHead()) // the content may have grown
 	if err != nil {
 		return false, fmt.Errorf("measure the page: %w", err)
 	}
 	p.ses.content = content
 	return st.Bytes > bound(), nil
-}
-
-// measure returns the bytes of all keys and values of a tree, without LAZY values.
-func (p *Page) measure(ctx context.Context, d object.Digest) (bytes uint64, err error) {
-	if d == commit.First().Root { // the empty tree is not stored
-		return 0, nil
-	}
-	if err := ctx.Err(); err != nil {
-		return 0, context.Cause(ctx)
-	}
-	n, err := p.store.Node(ctx, d)
-	if err != nil {
-		return 0, err
-	}
-	for i := range n.Len() {
-		bytes += uint64(len(n.Key(i)))
-		if v, inline := n.Value(i); inline {
-			bytes += uint64(len(v))
-		} else if e := n.Entry(i); e.Priority == object.Eager {
-			bytes += e.Size
-		}
-	}
-	for i := range n.NumChildren() {
-		below, err := p.measure(ctx, n.Child(i).Digest)
-		if err != nil {
-			return 0, err
-		}
-		bytes += below
-	}
-	return bytes, nil
 }
 
 // cut begins an epoch that gives up the commits that retention and an erasure name. It reports

@@ -192,3 +192,16 @@ func (e *proposing) compose(ctx context.Context, chain []wire.Snapshot, last ite
 	}
 	return puts, nil
 }
+
+// Content returns the bytes of all keys and values of a commit, without LAZY values.
+func (p *Page) Content(ctx context.Context, c *commit.Commit) (bytes uint64, err error) {
+	for d, err := range btree.Diff(ctx, p.tree(btree.EmptyRoot), p.tree(c.Root), nil) {
+		if err != nil {
+			return 0, err
+		}
+		if bytes += uint64(len(d.Key)); d.Right.Priority == object.Eager {
+			bytes += d.Right.Size
+		}
+	}
+	return bytes, nil
+}
