@@ -45,11 +45,10 @@ type bodyStep struct {
 	announce []wire.Pack
 	stored   uint64 // bytes of packs and differences
 	// short has the commits of the entry; for Adopt only the adopted ones.
-	short   map[epoch.Commit]*commit.Commit
-	adopted []commit.ID
-	near    map[epoch.Commit]epoch.Set
-	placed  map[epoch.Commit]Placed
-	bare    map[commit.ID]bool // treeless commits without a child in the body
+	short  map[epoch.Commit]*commit.Commit
+	near   map[epoch.Commit]epoch.Set
+	placed map[epoch.Commit]Placed
+	bare   map[commit.ID]bool // treeless commits without a child in the body
 	// below are commits on which others of the entry stand. explained are those whose explanation
 	// was received. size is the length of the batch's commits.
 	below, explained map[commit.ID]bool
@@ -204,7 +203,6 @@ func (b *bodyStep) commit(ctx context.Context, r *wire.Commit) error {
 	}
 	b.lastNew = !here
 	b.commits[c.ID] = c
-	b.adopted = append(b.adopted, c.ID)
 	b.b.Commits = append(b.b.Commits, storage.ReceivedCommit{
 		Commit: c, Treeless: r.Treeless, Shallow: r.Near != nil, Anew: here,
 	})
@@ -327,7 +325,7 @@ func (b *bodyStep) nearHere(ctx context.Context, c epoch.Commit) (*commit.Commit
 	return b.ancestor(ctx, id)
 }
 
-// rootOf is step.rootOf. The base of an adopted commit may be any commit here.
+// rootOf returns the root of a base. The tree is built if it is not here.
 func (b *bodyStep) rootOf(ctx context.Context, id commit.ID) (object.Digest, error) {
 	if id.IsZero() || id == commit.First().ID {
 		return btree.EmptyRoot, nil
@@ -471,7 +469,7 @@ func (b *bodyStep) lacks() error {
 func (b *bodyStep) covered(ctx context.Context) error {
 	fresh := map[commit.ID]bool{}
 	for _, c := range b.short {
-		fresh[c.ID] = !b.adopts || b.commits[c.ID] != nil
+		fresh[c.ID] = true
 	}
 	for _, id := range b.next.GiveUp {
 		delete(fresh, id)
@@ -547,7 +545,7 @@ func (s *State) addGoneIn(gone epoch.Set) {
 
 // finishAdopted makes the step durable, with its commits as unsynced ones.
 func (b *bodyStep) finishAdopted(ctx context.Context) error {
-	if b.leaveBare(); len(b.adopted) == 0 {
+	if b.leaveBare(); len(b.b.Commits) == 0 {
 		return nil
 	}
 	b.next.Near = added(b.next.Near, b.near)
@@ -555,7 +553,9 @@ func (b *bodyStep) finishAdopted(ctx context.Context) error {
 		return err
 	}
 	b.next.Retention = b.p.state.Retention
-	b.b.Unsynced = b.adopted
+	for _, r := range b.b.Commits {
+		b.b.Unsynced = append(b.b.Unsynced, r.Commit.ID)
+	}
 	return b.submit(ctx)
 }
 
@@ -563,17 +563,17 @@ func (b *bodyStep) finishAdopted(ctx context.Context) error {
 // entry has above them stand on a commit that is not here as well, and are not adopted.
 func (b *bodyStep) leaveBare() {
 	clear(b.below)
-	for i := len(b.adopted) - 1; i >= 0; i-- {
-		c, id := b.b.Commits[i].Commit, b.adopted[i]
-		if b.b.Commits[i].Treeless && !b.below[id] {
-			b.adopted, b.b.Commits = slices.Delete(b.adopted, i, i+1), slices.Delete(b.b.Commits, i, i+1)
+	for i := len(b.b.Commits) - 1; i >= 0; i-- {
+		r := b.b.Commits[i]
+		if id := r.Commit.ID; r.Treeless && !b.below[id] {
+			b.b.Commits = slices.Delete(b.b.Commits, i, i+1)
 			delete(b.commits, id)
 			delete(b.short, short(id))
 			delete(b.near, short(id))
 			delete(b.placed, short(id))
 			continue
 		}
-		for _, parent := range c.Parents {
+		for _, parent := range r.Commit.Parents {
 			b.below[parent] = true
 		}
 	}

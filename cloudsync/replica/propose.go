@@ -103,15 +103,16 @@ func (e *proposing) keep(ctx context.Context) error {
 		st.Tags = append(st.Tags, epoch.Tag{Name: t.Name, Commit: short(t.Commit)})
 	}
 	var next epoch.State
+	heads := st.Heads()
 	switch {
 	case e.x.Kind == epoch.Renewal:
 		st.Gone = p.state.Gone.Without(p.state.Send)
 		next = st.Renewal(e.x.Erased, p.state.Send, nil)
 		e.given = next.Gone
-	case len(st.Heads()) > 1:
+	case len(heads) > 1:
 		return ErrHeads
 	default:
-		erase := setOf(p.erase.Commits).Without(st.Heads())
+		erase := setOf(p.erase.Commits).Without(heads)
 		next = st.Reduced(st.Keep(p.state.EntryTime, erase), nil)
 		e.x.Erased = erase
 		e.given = next.Gone.Union(p.state.Left)
