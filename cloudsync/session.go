@@ -30,6 +30,7 @@ type session struct {
 
 	auditAt  time.Time // when the next audit is due; zero: now
 	appended bool      // this session has appended
+	waits    bool      // nothing may be sent before the heads are merged: see replica.ErrWaits
 
 	completed bool // the heads have trees, as far as the bucket has the data
 }
@@ -415,17 +416,6 @@ func (p *Page) collect(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// waits reports whether nothing may be sent before the heads are merged, since that takes given-up
-// commits. Then the page's owner is notified.
-func (p *Page) waits(ctx context.Context) (bool, error) {
-	waits, err := p.rep.Load().Waits(ctx)
-	if err != nil {
-		return false, fmt.Errorf("look for a merge with given-up commits: %w", err)
-	}
-	p.ses.arrived = p.ses.arrived || waits
-	return waits, nil
 }
 
 // tellArrived notifies the page's owner of heads that arrived.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/pagelog"
+	"github.com/ledgerd/ledger/cloudsync/replica"
 	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/internal/base"
 )
@@ -37,9 +38,8 @@ func (p *Page) barrier(ctx, held context.Context) error {
 		if held, err = p.lock(ctx, 0); err != nil {
 			return err
 		}
-		if err = p.push(held, proved); err == nil {
-			waits, err = p.waits(held)
-		}
+		err = p.push(held, proved)
+		waits = p.ses.waits
 		p.turn.Give()
 		if proved = true; mergeErr != nil || !p.several() {
 			break
@@ -49,13 +49,10 @@ func (p *Page) barrier(ctx, held context.Context) error {
 		err = mergeErr
 	}
 	if err == nil && waits {
-		err = errWaits
+		err = replica.ErrWaits
 	}
 	return err
 }
-
-// errWaits is the error of Sync while heads have to be merged before they are sent.
-var errWaits = fmt.Errorf("nothing is sent until the heads of the page are merged, as that takes versions that were given up: %w", base.ErrConflict)
 
 // several reports whether there are several heads and a Merge for them.
 func (p *Page) several() bool { return p.o.Merge != nil && len(p.store.Heads()) > 1 }
@@ -162,9 +159,6 @@ func (p *Page) send(ctx context.Context) (sent int, err error) {
 		return 0, err
 	}
 	for lost := 0; lost < maxOvertaken; {
-		if waits, err := p.waits(ctx); err != nil || waits {
-			return sent, err
-		}
 		body, err := p.rep.Load().Next(ctx, func(ctx context.Context, announced *wire.EntryBody) (bool, error) {
 			p.begins(&p.up)
 			landed, err := p.append(ctx, announced)
@@ -173,6 +167,10 @@ func (p *Page) send(ctx context.Context) (sent int, err error) {
 			}
 			return landed, err
 		})
+		if p.ses.waits = errors.Is(err, replica.ErrWaits); p.ses.waits {
+			p.ses.arrived = true // the owner of the page merges
+			return sent, nil
+		}
 		if err != nil || body == nil {
 			return sent, err
 		}

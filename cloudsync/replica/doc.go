@@ -45,7 +45,7 @@
 //
 // A device that was away may have unsynced commits that stand on given-up commits. These stay
 // stored until all such commits are in the log, as bases of merges: State.Near leads to them as
-// long as they are here. Nothing goes out while a merge of the heads needs one (Waits). Outgoing
+// long as they are here. Nothing goes out while a merge of the heads needs one (ErrWaits). Outgoing
 // data is reduced to what the log keeps.
 //
 // Memory is bounded by constants and by 100 bytes for each commit of a checkpoint, except State. Of

@@ -3,6 +3,7 @@ package replica
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"reflect"
 
@@ -30,11 +31,9 @@ func (p *Page) merging(ctx context.Context) (*epoch.Joined, epoch.Graph, error) 
 	return &j, g, nil
 }
 
-// Waits reports whether the heads have to be merged before anything is sent: see epoch.Joined.
-func (p *Page) Waits(ctx context.Context) (bool, error) {
-	j, _, err := p.merging(ctx)
-	return j != nil && j.Wait, err
-}
+// ErrWaits is the error of Next while the heads have to be merged before anything is sent: see
+// epoch.Joined. It matches base.ErrConflict.
+var ErrWaits = fmt.Errorf("nothing is sent until the heads of the page are merged, as that takes versions that were given up: %w", base.ErrConflict)
 
 // Prune removes the commits of State.GiveUp that nothing needs from storage, and returns their
 // number. It leaves those that merges may need (epoch.Joined.Held), and those of Options.InUse. A

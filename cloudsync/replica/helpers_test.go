@@ -322,7 +322,11 @@ func (d *member) body(ctx context.Context) (*wire.EntryBody, error) {
 		d.retain = nil
 		return d.page.Retain(ctx, *r)
 	}
-	return d.page.Next(ctx, d.log.Append)
+	body, err := d.page.Next(ctx, d.log.Append)
+	if errors.Is(err, replica.ErrWaits) {
+		return nil, nil
+	}
+	return body, err
 }
 
 func short(id commit.ID) (c epoch.Commit) {

@@ -263,7 +263,7 @@ func (d *device) sync() error {
 			return fmt.Errorf("prune: %w", err)
 		}
 		body, err := d.page.Next(ctx, d.log.Append)
-		if err != nil {
+		if err != nil && !errors.Is(err, replica.ErrWaits) {
 			return fmt.Errorf("next: %w", err)
 		}
 		if body == nil {

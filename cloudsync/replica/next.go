@@ -39,24 +39,23 @@ type Append func(context.Context, *wire.EntryBody) (landed bool, err error)
 // packs if they have more than 128 KiB; changes of tags; commits that another lineage gave up. If
 // there are none of these, the body has packs with local pieces of synced commits. Next calls
 // announce with bodies that only announce packs, so that a body has at most some ten packs. It
-// returns nil if there is nothing to send, and while the page Waits.
+// returns nil if there is nothing to send.
 //
 // It waits for the bucket. After a failure, the packs uploaded so far are recorded and not uploaded
 // again. It holds 300 bytes for each unsynced commit, and little else: the rest streams through
 // memory or a temporary file. Errors match base.ErrNeedsFetch if the tree of an unsynced head is
-// not here, or are those of the bucket, the store and ctx.
+// not here, or are ErrWaits, or those of the bucket, the store and ctx.
 func (p *Page) Next(ctx context.Context, announce Append) (*wire.EntryBody, error) {
 	if !p.state.At.Joined() || p.state.At.Deleted {
 		return nil, nil
 	}
-	if waits, err := p.Waits(ctx); err != nil || waits {
-		return nil, err
+	if j, _, err := p.merging(ctx); err != nil {
+		return nil, fmt.Errorf("look for a merge with given-up commits: %w", err)
+	} else if j != nil && j.Wait {
+		return nil, ErrWaits
 	}
 	if p.out.in != p.state.At.Epoch {
 		p.out = outgoing{in: p.state.At.Epoch}
-	}
-	if err := p.dropTags(ctx); err != nil {
-		return nil, err
 	}
 	m, err := p.newMaker(ctx)
 	if err != nil {
@@ -203,6 +202,7 @@ func (p *Page) newMaker(ctx context.Context) (*maker, error) {
 	if err := m.reduce(ctx, sent); err != nil {
 		return nil, err
 	}
+	var gone []storage.TagChange
 	for _, t := range tags {
 		ok := t.Removed
 		if !ok {
@@ -212,9 +212,11 @@ func (p *Page) newMaker(ctx context.Context) (*maker, error) {
 		}
 		if ok {
 			m.tags = append(m.tags, t)
+		} else {
+			gone = append(gone, t)
 		}
 	}
-	return m, nil
+	return m, p.dropTags(ctx, gone)
 }
 
 // reduce finds the nearest ancestors of commits with a parent that is neither in the log nor in the
@@ -305,26 +307,16 @@ func (m *maker) hasTree(ctx context.Context, c *commit.Commit) (bool, error) {
 	return false, fmt.Errorf("look for its tree: %w", err)
 }
 
-// dropTags drops the unsynced tags of given-up commits: no other device can have these commits.
-func (p *Page) dropTags(ctx context.Context) error {
-	if len(p.state.GiveUp) == 0 {
+// dropTags drops unsynced tags of given-up commits: no other device can have these commits.
+func (p *Page) dropTags(ctx context.Context, tags []storage.TagChange) error {
+	if len(tags) == 0 {
 		return nil
 	}
-	tags, err := p.o.Store.UnsyncedTags(ctx)
-	if err != nil {
-		return fmt.Errorf("read the tags: %w", err)
-	}
-	b, gone := &storage.SyncBatch{}, setOf(p.state.GiveUp)
+	b := &storage.SyncBatch{SyncedTags: tags}
 	for _, t := range tags {
-		if !t.Removed && gone.Has(short(t.Commit)) {
-			b.SyncedTags = append(b.SyncedTags, t)
-			b.Tags = append(b.Tags, storage.TagChange{Name: t.Name, Removed: true})
-		}
+		b.Tags = append(b.Tags, storage.TagChange{Name: t.Name, Removed: true})
 	}
-	if len(b.Tags) == 0 {
-		return nil
-	}
-	return p.write(ctx, nil, b, p.state.Next())
+	return p.submitAlone(ctx, b)
 }
 
 // delta makes the difference of a commit.
