@@ -12,7 +12,6 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/epoch"
 	"github.com/ledgerd/ledger/cloudsync/pack"
-	"github.com/ledgerd/ledger/cloudsync/pagelog"
 	"github.com/ledgerd/ledger/cloudsync/replica"
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/cloudsync/wire"
@@ -350,12 +349,7 @@ func (c *checkRun) body(ctx context.Context, e *wire.Entry) error {
 	if e.Closing != nil {
 		return nil
 	}
-	r, closer, err := pagelog.OpenBody(ctx, c.p.b, c.p.s.sealer, c.p.names, e)
-	if err != nil {
-		return err
-	}
-	defer closer.Close()
-	for rec, err := range r.All() {
+	for rec, err := range c.p.rep.Load().Body(ctx, e) {
 		if err != nil {
 			return err
 		}

@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -97,6 +98,16 @@ func (s *Store) Read(ctx context.Context, x *epoch.Proposal) (*Header, error) {
 		}
 	}
 	return h, nil
+}
+
+// Body yields the records in the body of an entry, from its object if the body is one. The caller
+// reads all of them before it trusts any. Errors match base.ErrCorrupt if the body is bad or
+// missing. Other errors are those of the bucket, and *base.FormatError.
+func (s *Store) Body(ctx context.Context, e *wire.Entry) iter.Seq2[wire.Record, error] {
+	if e.Long != (epoch.ID{}) {
+		return s.records(ctx, s.o.Names.Pack(e.Epoch, e.Long), s.o.Names.LongBodyLabel(e.Epoch, e.Long), seal.Sum(e.LongHash), wire.Body)
+	}
+	return wire.NewReader(bytes.NewReader(e.Body), wire.Body).All()
 }
 
 // sequence yields records of an object or of the page. It ends with its first error.

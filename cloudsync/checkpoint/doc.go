@@ -6,7 +6,8 @@
 // it. A writer adds new or changed records, and some runs are then merged. Memory is a block of
 // each run, of up to 1 MiB; output goes to a temporary file.
 //
-// Pages are outside the package. Of the module it imports bucket, epoch, seal and wire of
-// cloudsync, internal/base and internal/spool. It starts no goroutine. A Store may be used
-// concurrently; a Header may not, while Add changes it. The package may change with any release.
+// It also reads the bodies of entries. Pages are outside the package. Of the module it imports
+// bucket, epoch, seal and wire of cloudsync, internal/base and internal/spool. It starts no
+// goroutine. A Store may be used concurrently; a Header may not, while Add changes it. The package
+// may change with any release.
 package checkpoint

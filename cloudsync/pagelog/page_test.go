@@ -7,12 +7,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
+	"iter"
 	"math/rand/v2"
 	"slices"
 	"time"
 
 	"github.com/ledgerd/ledger/cloudsync/bucket"
+	"github.com/ledgerd/ledger/cloudsync/checkpoint"
 	"github.com/ledgerd/ledger/cloudsync/epoch"
 	"github.com/ledgerd/ledger/cloudsync/epoch/epochtest"
 	"github.com/ledgerd/ledger/cloudsync/mem"
@@ -226,20 +227,17 @@ func (d *device) download(ctx context.Context, name string, l seal.Label, hash e
 	if err != nil {
 		return err
 	}
-	return eachRecord(wire.NewReader(r, s), each)
+	return eachRecord(wire.NewReader(r, s).All(), each)
 }
 
-func eachRecord(r *wire.Reader, each func(wire.Record)) error {
-	for {
-		rec, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
+func eachRecord(all iter.Seq2[wire.Record, error], each func(wire.Record)) error {
+	for rec, err := range all {
 		if err != nil {
 			return err
 		}
 		each(rec)
 	}
+	return nil
 }
 
 // node returns a commit of a stream, and remembers it.
@@ -249,12 +247,8 @@ func (d *device) node(c *wire.Commit) epoch.Node {
 }
 
 func (d *device) read(ctx context.Context, e *pagelog.Entry) (b epochtest.Body, err error) {
-	r, closer, err := pagelog.OpenBody(ctx, d.w.retry, d.w.sealer, d.w.names, &e.Entry)
-	if err != nil {
-		return b, err
-	}
-	defer closer.Close()
-	err = eachRecord(r, func(rec wire.Record) {
+	bodies := checkpoint.New(checkpoint.Options{Bucket: d.w.retry, Sealer: d.w.sealer, Names: d.w.names})
+	err = eachRecord(bodies.Body(ctx, &e.Entry), func(rec wire.Record) {
 		switch rec := rec.(type) {
 		case *wire.Gone:
 			b.Gone = b.Gone.Union(epoch.Set{rec.Commit})

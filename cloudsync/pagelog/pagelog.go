@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/ledgerd/ledger/cloudsync/bucket"
@@ -39,46 +38,6 @@ type Entry struct {
 	wire.Entry
 	// Created is when the bucket received it.
 	Created epoch.Time
-}
-
-// OpenBody opens the stream of an entry's body, from its object if the body is one. The caller
-// reads the stream to io.EOF before it trusts any of it, and closes it. Errors of opening and
-// reading name the object, and match base.ErrCorrupt if it is bad or missing.
-func OpenBody(ctx context.Context, b bucket.Bucket, s *seal.Sealer, n wire.Names, e *wire.Entry) (*wire.Reader, io.Closer, error) {
-	if e.Closing != nil {
-		return nil, nil, &base.CorruptError{Where: "log", Got: "a closing entry, which has no body"}
-	}
-	if e.Long == (epoch.ID{}) {
-		return wire.NewReader(bytes.NewReader(e.Body), wire.Body), io.NopCloser(nil), nil
-	}
-	name := n.Pack(e.Epoch, e.Long)
-	o, err := b.Get(ctx, name, 0, -1)
-	if errors.Is(err, base.ErrNotFound) {
-		err = &base.CorruptError{Where: name, Err: err}
-	}
-	if err != nil {
-		return nil, nil, fmt.Errorf("read body of log entry %d: %w", e.Number, err)
-	}
-	stream, err := s.NewStream(o.Body, o.Size, n.LongBodyLabel(e.Epoch, e.Long), (*seal.Sum)(&e.LongHash))
-	if err != nil {
-		o.Body.Close()
-		return nil, nil, fmt.Errorf("open %s: %w", name, err)
-	}
-	return wire.NewReader(named{stream, name}, wire.Body), o.Body, nil
-}
-
-// named is the stream of an object; its errors name the object.
-type named struct {
-	r    io.Reader
-	name string
-}
-
-func (n named) Read(p []byte) (int, error) {
-	k, err := n.r.Read(p)
-	if err != nil && err != io.EOF {
-		err = fmt.Errorf("read %s: %w", n.name, err)
-	}
-	return k, err
 }
 
 // Epoch is an epoch of the bucket.

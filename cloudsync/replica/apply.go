@@ -75,12 +75,8 @@ func (p *Page) take(ctx context.Context, e *pagelog.Entry, adopts bool, finish f
 	if p.state.Carried() {
 		b.next.Retention = wire.Retention{}
 	}
-	r, closer, err := pagelog.OpenBody(ctx, p.o.Bucket, p.o.Sealer, p.o.Names, &e.Entry)
+	err = p.eachRecord(ctx, "", &e.Entry, func(r wire.Record, at storage.CloudPlace) error { return b.record(ctx, r, at) })
 	if err != nil {
-		return badObject("", err)
-	}
-	defer closer.Close()
-	if err := eachRecord("", r, e.Number, e.KeyIndex, func(r wire.Record, at storage.CloudPlace) error { return b.record(ctx, r, at) }); err != nil {
 		return err
 	}
 	if err := b.values.settle(ctx); err != nil {

@@ -3,10 +3,10 @@ package replica
 import (
 	"context"
 	"fmt"
+	"iter"
 
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/epoch"
-	"github.com/ledgerd/ledger/cloudsync/pagelog"
 	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage"
@@ -47,21 +47,16 @@ func (p *Page) readEntry(ctx context.Context, e epoch.ID, number uint64, fn func
 	if err != nil {
 		return badObject(name, err)
 	}
-	r, closer, err := pagelog.OpenBody(ctx, p.o.Bucket, p.o.Sealer, p.o.Names, x)
-	if err != nil {
-		return badObject(name, err)
-	}
-	defer closer.Close()
-	return eachRecord(name, r, number, x.KeyIndex, fn)
+	return p.eachRecord(ctx, name, x, fn)
 }
 
 // eachRecord calls fn with the records in the body of an entry, pieces with their places, up to the
 // proved end.
-func eachRecord(name string, r *wire.Reader, number uint64, key uint32, fn func(wire.Record, storage.CloudPlace) error) error {
-	at := storage.CloudPlace{Entry: number, KeyIndex: key}
-	for rec, err := range r.All() {
+func (p *Page) eachRecord(ctx context.Context, name string, e *wire.Entry, fn func(wire.Record, storage.CloudPlace) error) error {
+	at := storage.CloudPlace{Entry: e.Number, KeyIndex: e.KeyIndex}
+	for rec, err := range p.Body(ctx, e) {
 		if err != nil {
-			return badObject(name, fmt.Errorf("read body of log entry %d: %w", number, err))
+			return badObject(name, fmt.Errorf("read body of log entry %d: %w", e.Number, err))
 		}
 		if err := fn(rec, at); err != nil {
 			return err
@@ -71,4 +66,10 @@ func eachRecord(name string, r *wire.Reader, number uint64, key uint32, fn func(
 		}
 	}
 	return nil
+}
+
+// Body yields the records in the body of an entry that is not closing: see checkpoint.Store.Body.
+// It may be called concurrently with the calls of the Page.
+func (p *Page) Body(ctx context.Context, e *wire.Entry) iter.Seq2[wire.Record, error] {
+	return p.runs.Body(ctx, e)
 }

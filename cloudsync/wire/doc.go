@@ -56,7 +56,7 @@
 //	I3: no decoder allocates more than a small multiple of its input, nor more than
 //	    MaxRecordBytes for a record.
 //
-// Of the module the package imports epoch and seal of cloudsync, btree, commit, flatbuffers, object,
-// internal/base and internal/limits. It does I/O only through readers and writers of the caller. Its
-// functions may be called concurrently. The package may change with any release.
+// Of the module the package imports epoch and seal of cloudsync, btree, commit, flatbuffers,
+// object, internal/base and internal/limits. It does I/O only through readers and writers of the
+// caller. Its functions may be called concurrently. The package may change with any release.
 package wire
