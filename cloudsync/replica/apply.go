@@ -130,7 +130,7 @@ func (b *bodyStep) pack(ctx context.Context, w *wire.Pack) error {
 	if b.adopts {
 		return b.step.pack(ctx, w, true, true)
 	}
-	b.next.announce(b.e.Number, b.announce)
+	b.next.Announced = append(slices.Clip(b.next.Announced), *w)
 	if slices.ContainsFunc(b.next.Pending.Packs, func(p wire.Pack) bool { return p.ID == w.ID }) {
 		return nil
 	}

@@ -313,10 +313,8 @@ func (c *proposal) whole(of *commit.Commit, keep epoch.Set) bool {
 func (c *proposal) packs() error {
 	d := c.d
 	named, fresh := slices.Clone(c.s.Manifest), map[epoch.ID]bool{}
-	for _, some := range c.s.Announced {
-		for _, p := range some {
-			named, fresh[p.ID] = append(named, p), true
-		}
+	for _, p := range c.s.Announced {
+		named, fresh[p.ID] = append(named, p), true
 	}
 	there := map[epoch.ID]bool{}
 	for i := range named {

@@ -209,11 +209,9 @@ func (e *proposing) pieces(ctx context.Context) error {
 	s := e.p.state
 	packs := map[epoch.ID]wire.Pack{}
 	announced := map[epoch.ID]bool{}
-	for _, some := range s.Announced {
-		for _, w := range some {
-			if w.Since = s.EntryTime; e.there(w.ID) {
-				packs[w.ID], announced[w.ID] = w, true
-			}
+	for _, w := range s.Announced {
+		if w.Since = s.EntryTime; e.there(w.ID) {
+			packs[w.ID], announced[w.ID] = w, true
 		}
 	}
 	for _, w := range s.Manifest {

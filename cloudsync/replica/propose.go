@@ -177,7 +177,7 @@ func (e *proposing) survey(ctx context.Context, seen epoch.Looked) error {
 			return err
 		}
 	}
-	for _, w := range slices.Concat(append(slices.Collect(maps.Values(s.Announced)), s.Manifest)...) {
+	for _, w := range slices.Concat(s.Announced, s.Manifest) {
 		if w.Pieces > 0 && sizes[w.ID] != w.Bytes {
 			delete(e.shown, w.ID)
 		}

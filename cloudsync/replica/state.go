@@ -30,8 +30,8 @@ type State struct {
 	// Manifest are the packs of the checkpoint, including dropped ones, in the order of
 	// wire.Compare.
 	Manifest []wire.Pack
-	// Announced are the packs that entries of the epoch have announced, by entry number.
-	Announced map[uint64][]wire.Pack
+	// Announced are the packs that entries of the epoch have announced.
+	Announced []wire.Pack
 	// Retention is that of the log, including its entries, unless Carried.
 	Retention wire.Retention
 	// Near are the nearest ancestors here of commits with a given-up parent, synced or not. The
@@ -91,7 +91,7 @@ const (
 	rowPosition  = "position"
 	rowHeader    = "checkpoint"
 	rowManifest  = "manifest"
-	rowAnnounced = "announced" // with /{number of the entry, 16 hex digits}
+	rowAnnounced = "announced"
 	rowRetention = "retention"
 	rowNear      = storage.MetadataGivenUp + "-near"
 	rowGone      = storage.MetadataGivenUp
@@ -140,16 +140,6 @@ func (s *State) indexManifest() {
 	}
 }
 
-func announcedRow(n uint64) string { return fmt.Sprintf("%s/%016x", rowAnnounced, n) }
-
-// announce adds the packs of an entry.
-func (s *State) announce(n uint64, packs []wire.Pack) {
-	if len(packs) == 0 {
-		return
-	}
-	s.Announced = added(s.Announced, map[uint64][]wire.Pack{n: packs})
-}
-
 // added returns m with the entries of another map, which take precedence.
 func added[K comparable, V any](m, of map[K]V) map[K]V {
 	if len(of) == 0 {
@@ -183,16 +173,11 @@ func (s *State) pack(id epoch.ID) (wire.Pack, bool) {
 	if i, ok := s.index[id]; ok {
 		return s.Manifest[i], true
 	}
-	for _, packs := range s.Announced {
+	for _, packs := range [][]wire.Pack{s.Announced, s.Pending.Packs} {
 		for _, p := range packs {
 			if p.ID == id {
 				return p, true
 			}
-		}
-	}
-	for _, p := range s.Pending.Packs {
-		if p.ID == id {
-			return p, true
 		}
 	}
 	return wire.Pack{}, false
@@ -204,17 +189,13 @@ func badRow(row string, err error) error {
 
 // changes returns the rows in which the State differs from old.
 func (s *State) changes(old *State) (rows []storage.Metadata) {
-	now, before := s.rows(old), old.rows(s)
-	for row := range before {
-		if _, ok := now[row]; !ok {
-			now[row] = reflect.Value{}
-		}
-	}
-	for _, row := range slices.Sorted(maps.Keys(now)) {
-		if old.At.Joined() && same(now[row], before[row]) {
+	parts, before := s.parts(), old.parts()
+	for _, row := range slices.Sorted(maps.Keys(parts)) {
+		now, was := reflect.ValueOf(parts[row]).Elem(), reflect.ValueOf(before[row]).Elem()
+		if old.At.Joined() && same(now, was) {
 			continue // else the store may have rows of another bucket
 		}
-		rows = append(rows, splitRow(row, encode(now[row]), encode(before[row]))...)
+		rows = append(rows, splitRow(row, encode(now), encode(was))...)
 	}
 	return rows
 }
@@ -222,9 +203,6 @@ func (s *State) changes(old *State) (rows []storage.Metadata) {
 // same reports whether two parts are identical; parts with equal content may be reported as
 // different.
 func same(a, b reflect.Value) bool {
-	if !a.IsValid() || !b.IsValid() {
-		return false
-	}
 	switch a.Kind() {
 	case reflect.Slice:
 		return a.Len() == b.Len() && a.Pointer() == b.Pointer()
@@ -253,36 +231,21 @@ func partRow(row string, i int) string {
 	return fmt.Sprintf("%s/part%d", row, i)
 }
 
-// parts returns the parts of a State that are rows, except Announced.
+// parts returns the parts of a State, each of which is a row.
 func (s *State) parts() map[string]any {
 	return map[string]any{
-		rowPosition: &s.standing, rowHeader: &s.Header, rowManifest: &s.Manifest, rowRetention: &s.Retention, rowNear: &s.Near, rowGone: &s.Gone, rowSend: &s.Send,
+		rowPosition: &s.standing, rowHeader: &s.Header, rowManifest: &s.Manifest, rowAnnounced: &s.Announced, rowRetention: &s.Retention, rowNear: &s.Near, rowGone: &s.Gone, rowSend: &s.Send,
 		rowGiveUp: &s.GiveUp, rowPlaced: &s.Placed, rowPending: &s.Pending, rowMissing: &s.Missing, rowFrom: &s.From,
 		rowLeft: &s.Left, rowDevices: &s.Devices,
 	}
 }
 
-// rows returns the values of the rows of a State that may differ from those of other.
-func (s *State) rows(other *State) map[string]reflect.Value {
-	rows := map[string]reflect.Value{}
-	for row, part := range s.parts() {
-		rows[row] = reflect.ValueOf(part).Elem()
-	}
-	if !same(reflect.ValueOf(s.Announced), reflect.ValueOf(other.Announced)) {
-		for n, packs := range s.Announced {
-			rows[announcedRow(n)] = reflect.ValueOf(packs)
-		}
-	}
-	return rows
-}
-
 // rowVersion is the version of all rows, in their first byte.
-const rowVersion = 8
+const rowVersion = 9
 
 // encode returns the value of a row, nil for an empty part.
 func encode(part reflect.Value) []byte {
-	empty := !part.IsValid() || part.IsZero()
-	if k := part.Kind(); empty || (k == reflect.Map || k == reflect.Slice) && part.Len() == 0 {
+	if k := part.Kind(); part.IsZero() || (k == reflect.Map || k == reflect.Slice) && part.Len() == 0 {
 		return nil
 	}
 	b := bytes.NewBuffer([]byte{rowVersion})
@@ -338,18 +301,5 @@ func loadState(ctx context.Context, store *storage.Store, bucket seal.ID) (*Stat
 		}
 	}
 	s.indexManifest()
-	for n := s.At.Number - s.Entries + 1; n <= s.At.Number; n++ {
-		var packs []wire.Pack
-		ok, err := readPart(ctx, store, announcedRow(n), &packs)
-		if err != nil {
-			return nil, err
-		}
-		if ok {
-			if s.Announced == nil {
-				s.Announced = map[uint64][]wire.Pack{}
-			}
-			s.Announced[n] = packs
-		}
-	}
 	return s, nil
 }

@@ -30,7 +30,7 @@ func fullState() *State {
 			Runs:      []wire.Run{{Kind: wire.Packs, Age: 1, Epoch: epoch.ID{1}, ID: epoch.ID{9}, Bytes: 300, Records: 2, Hash: epoch.Hash{4}}},
 			Snapshots: []wire.Snapshot{{Order: 1, To: object.Digest{2}, Diff: wire.Place{Stored: 1 << 40, Bytes: 1}, Whole: 2}},
 		},
-		Manifest: packs, Retention: wire.Retention{Within: -1},
+		Manifest: packs, Announced: packs, Retention: wire.Retention{Within: -1},
 		Near: map[epoch.Commit]epoch.Set{1: {2, 3}, 1 << 63: nil}, Gone: epoch.Set{1, 2, 1 << 60}, Send: epoch.Set{1, 1 << 60}, GiveUp: []commit.ID{{1}, {2}},
 		Placed:  map[epoch.Commit]Placed{4: {Base: commit.ID{1}, Diff: wire.Place{Offset: 7}}},
 		Pending: Pending{Packs: packs, Sent: []epoch.ID{{8}}}, Missing: map[object.Digest]bool{{1}: true, {2}: true},

@@ -118,10 +118,7 @@ func (p *Page) FindPlaces(ctx context.Context) error {
 
 // resolve records the places of all pieces in packs and entries that count.
 func (s *step) resolve(ctx context.Context) error {
-	packs := slices.Clone(s.next.Manifest)
-	for _, some := range s.next.Announced {
-		packs = append(packs, some...)
-	}
+	packs := slices.Concat(s.next.Manifest, s.next.Announced)
 	for i := range packs {
 		if err := s.pack(ctx, &packs[i], false, false); err != nil {
 			return err
