@@ -78,51 +78,14 @@ func (e *proposing) extend(ctx context.Context, chain []wire.Snapshot, to object
 	if i := slices.IndexFunc(chain, func(s wire.Snapshot) bool { return s.To == to }); i >= 0 {
 		return chain[:i+1], nil
 	}
-	from := btree.EmptyRoot
-	if len(chain) > 0 {
-		from = chain[len(chain)-1].To
-		ok, err := e.holds(ctx, from)
-		if err != nil {
-			return nil, err
-		}
-		if !ok {
-			chain, from = nil, btree.EmptyRoot
-		}
-	}
-	fresh := spool.New(e.p.o.Store.TempDir(), "diff-*", spillBytes)
-	defer fresh.Close()
-	out := bufio.NewWriter(fresh)
-	bytes, t, err := e.p.encodeDiff(ctx, e.p.tree(from), e.p.tree(to), out)
-	if err == nil {
-		err = out.Flush()
-	}
-	if err != nil {
-		return nil, err
-	}
-	whole := int64(bytes)
-	if len(chain) > 0 {
-		whole = max(0, int64(chain[len(chain)-1].Whole)+t.grown)
-	}
-	rest := kept(chain, bytes, uint64(whole))
-	r, err := fresh.Reader()
-	if err != nil {
-		return nil, err
-	}
-	s := wire.Snapshot{To: to}
-	if len(chain) > 0 {
-		s.From = from
-	}
 	w := e.p.newDiffWriter(e.x.ID, false)
 	defer w.close()
-	switch {
-	case rest == len(chain):
-		_, err = io.Copy(w, r)
-	case rest == 0: // a snapshot from the empty tree needs no removals
-		s.From = object.Digest{}
+	s := wire.Snapshot{To: to}
+	rest, puts, err := e.lengthen(ctx, chain, &s, w)
+	if err == nil && rest == 0 { // a snapshot from the empty tree needs no removals
+		var t tally
 		_, t, err = e.p.encodeDiff(ctx, e.p.tree(btree.EmptyRoot), e.p.tree(to), w)
-	default:
-		s.From = chain[rest].From
-		t.puts, err = e.compose(ctx, chain[rest:], wire.ReadChanges(r, bytes), w)
+		puts = t.puts
 	}
 	if err != nil {
 		return nil, err
@@ -131,11 +94,44 @@ func (e *proposing) extend(ctx context.Context, chain []wire.Snapshot, to object
 	if err != nil {
 		return nil, err
 	}
-	if rest == 0 {
-		whole = int64(place.Bytes)
+	if s.Diff, s.Values = *place, uint64(puts); rest == 0 {
+		s.Whole = place.Bytes
 	}
-	s.Diff, s.Values, s.Whole = *place, uint64(t.puts), uint64(whole)
 	return append(slices.Clip(chain[:rest]), s), nil
+}
+
+// lengthen writes the snapshot that leads from a chain to the tree of s, together with the
+// snapshots that it absorbs, and returns how many stay and how many keys get a value. If none
+// stays, it writes nothing.
+func (e *proposing) lengthen(ctx context.Context, chain []wire.Snapshot, s *wire.Snapshot, w io.Writer) (rest int, puts int64, err error) {
+	if len(chain) == 0 {
+		return 0, 0, nil
+	}
+	last := &chain[len(chain)-1]
+	if held, err := e.holds(ctx, last.To); err != nil || !held {
+		return 0, 0, err
+	}
+	fresh := spool.New(e.p.o.Store.TempDir(), "diff-*", spillBytes)
+	defer fresh.Close()
+	out := bufio.NewWriter(fresh)
+	bytes, t, err := e.p.encodeDiff(ctx, e.p.tree(last.To), e.p.tree(s.To), out)
+	if err == nil {
+		err = out.Flush()
+	}
+	if err != nil {
+		return 0, 0, err
+	}
+	s.Whole = uint64(max(0, int64(last.Whole)+t.grown))
+	if rest = kept(chain, bytes, s.Whole); rest == 0 {
+		return 0, 0, nil
+	}
+	r, err := fresh.Reader()
+	if err != nil {
+		return 0, 0, err
+	}
+	s.From = chain[rest-1].To
+	puts, err = e.compose(ctx, chain[rest:], wire.ReadChanges(r, bytes), w)
+	return rest, puts, err
 }
 
 // kept returns how many snapshots of a chain stay when one of fresh bytes follows them; whole is
