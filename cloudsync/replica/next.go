@@ -11,7 +11,6 @@ import (
 
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/cloudsync/epoch"
-	"github.com/ledgerd/ledger/cloudsync/progress"
 	"github.com/ledgerd/ledger/cloudsync/wire"
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
@@ -68,7 +67,10 @@ func (p *Page) Next(ctx context.Context, announce Append) (*wire.EntryBody, erro
 	}
 	g := p.newGatherer(ctx, announce)
 	defer g.close()
-	g.progress = p.expect(m.deltas)
+	if len(m.deltas) > 0 {
+		g.progress = p.o.Up
+		g.progress.Begin(brings(m.deltas))
+	}
 	err = g.deltas(m.deltas)
 	if err == nil && m.isEmpty() {
 		err = p.resend(ctx, g, m.outside)
@@ -359,15 +361,6 @@ func (m *maker) shortest(ctx context.Context, ks []candidate, to object.Digest) 
 
 // isEmpty reports whether there is nothing to send except pieces.
 func (m *maker) isEmpty() bool { return len(m.commits)+len(m.tags)+len(m.p.state.Send) == 0 }
-
-// expect starts the progress of the differences, and returns its tracker.
-func (p *Page) expect(ds []*delta) *progress.Tracker {
-	if len(ds) == 0 {
-		return nil
-	}
-	p.o.Up.Begin(brings(ds))
-	return p.o.Up
-}
 
 // brings returns how many keys get a value, and the bytes of the values.
 func brings(ds []*delta) (values, bytes int64) {

@@ -440,7 +440,7 @@ func (e *proposing) gone(ctx context.Context) error {
 	return err
 }
 
-// missing writes the run of pieces that no device has sent, unless the present run is the same.
+// missing writes the run of pieces that no device has sent, in place of the present one.
 func (e *proposing) missing(ctx context.Context) error {
 	all := slices.Concat(slices.Collect(maps.Keys(e.p.state.Missing)), e.lost)
 	if e.shown != nil {
@@ -454,17 +454,9 @@ func (e *proposing) missing(ctx context.Context) error {
 	}
 	slices.SortFunc(all, object.Digest.Compare)
 	all = slices.Compact(all)
-	var before []object.Digest
-	err := e.p.runs.Each(ctx, e.h, wire.NotStored, func(r wire.Record) error {
-		before = append(before, r.(*wire.Missing).Piece)
-		return nil
-	})
-	if err != nil || slices.Equal(all, before) {
-		return err
-	}
 	e.h.Runs = slices.DeleteFunc(e.h.Runs, func(r wire.Run) bool { return r.Kind == wire.NotStored })
 	fresh := recordsOf(slices.Values(all), func(d object.Digest) wire.Record { return &wire.Missing{Piece: d} })
-	_, err = e.p.runs.Add(ctx, e.x.ID, e.h, wire.NotStored, fresh, false, nil)
+	_, err := e.p.runs.Add(ctx, e.x.ID, e.h, wire.NotStored, fresh, false, nil)
 	return err
 }
 
