@@ -34,7 +34,8 @@
 // it from that side. If both changed it, the record is merged field by field: a field that one side
 // changed is taken from there, and one that both changed follows its struct tag:
 //
-//	`ledger:"counter"`  integers and floating-point numbers: the changes of both sides are added
+//	`ledger:"counter"`  integers and floating-point numbers: the changes of both sides are added;
+//	                    an integer stops at the bounds of its type
 //	`ledger:"set"`      slices and maps: additions and removals of both sides are applied
 //	`ledger:"max"`      numbers, strings and times: the greatest
 //	otherwise           the side that wrote the record last

@@ -3,6 +3,7 @@ package records
 import (
 	"cmp"
 	"fmt"
+	"math/big"
 	"reflect"
 	"time"
 
@@ -129,22 +130,46 @@ func mergeLast(_, left, right reflect.Value, leftNewer bool) (reflect.Value, boo
 	return right, true
 }
 
-// mergeCounter adds the changes of both sides. Without a base it takes the greater number, since a
+// mergeCounter adds the changes of both sides. A sum beyond the integer type becomes the type's
+// least or greatest number; the rest is lost. Without a base it takes the greater number, since a
 // sum would count the common part twice.
-func mergeCounter(base, left, right reflect.Value, leftNewer bool) (reflect.Value, bool) {
+func mergeCounter(base, left, right reflect.Value, leftNewer bool) (out reflect.Value, lost bool) {
 	if !base.IsValid() {
 		return mergeMax(base, left, right, leftNewer)
 	}
-	out := reflect.New(base.Type()).Elem()
-	switch k := base.Kind(); {
-	case k <= reflect.Int64:
-		out.SetInt(left.Int() + right.Int() - base.Int())
-	case k <= reflect.Uintptr:
-		out.SetUint(left.Uint() + right.Uint() - base.Uint())
-	default:
+	out = reflect.New(base.Type()).Elem()
+	if base.CanFloat() {
 		out.SetFloat(left.Float() + right.Float() - base.Float())
+		return out, false
 	}
-	return out, false
+	sum := new(big.Int).Add(integer(left), integer(right))
+	sum.Sub(sum, integer(base))
+	one := big.NewInt(1)
+	low, high := new(big.Int), new(big.Int).Lsh(one, uint(base.Type().Bits()))
+	if base.CanInt() {
+		high.Rsh(high, 1)
+		low.Neg(high)
+	}
+	high.Sub(high, one)
+	switch {
+	case sum.Cmp(low) < 0:
+		sum, lost = low, true
+	case sum.Cmp(high) > 0:
+		sum, lost = high, true
+	}
+	if base.CanInt() {
+		out.SetInt(sum.Int64())
+	} else {
+		out.SetUint(sum.Uint64())
+	}
+	return out, lost
+}
+
+func integer(v reflect.Value) *big.Int {
+	if v.CanInt() {
+		return big.NewInt(v.Int())
+	}
+	return new(big.Int).SetUint64(v.Uint())
 }
 
 // mergeMax takes the greater value.

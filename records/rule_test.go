@@ -119,6 +119,25 @@ func TestTheMergedRecordIsBeyondLimits(t *testing.T) {
 	}
 }
 
+// TestCountersStopAtTheirBounds: a sum that an integer type cannot hold becomes the nearest number.
+func TestCountersStopAtTheirBounds(t *testing.T) {
+	type stock struct {
+		Small int8   `ledger:"counter"`
+		Long  int64  `ledger:"counter"`
+		Count uint   `ledger:"counter"`
+		Huge  uint64 `ledger:"counter"`
+	}
+	base := &stock{Small: 100, Long: math.MinInt64 + 1, Count: 5, Huge: math.MaxUint64 - 1}
+	one := &stock{Small: 120, Long: math.MinInt64, Count: 0, Huge: math.MaxUint64}
+	two := &stock{Small: 110, Long: math.MinInt64, Count: 1, Huge: math.MaxUint64}
+	if v := merged(t, nil, base, one, two); *v != (stock{math.MaxInt8, math.MinInt64, 0, math.MaxUint64}) {
+		t.Errorf("%+v", v)
+	}
+	if v := merged(t, nil, one, base, two); *v != (stock{90, math.MinInt64 + 1, 6, math.MaxUint64 - 1}) {
+		t.Errorf("%+v", v)
+	}
+}
+
 // TestSetsCompareByContent: decoded elements equal the encoded ones, or the type is refused.
 func TestSetsCompareByContent(t *testing.T) {
 	type set struct {
