@@ -70,7 +70,8 @@
 //
 // Index rows are derived: a merge makes them from the merged records, not from the rows of both
 // sides. All devices must declare the same indexes and tags for one collection; for changes see
-// Options.Version.
+// Options.Version. When a stored record has a key above MaxIndexKeyBytes, because the indexes have
+// changed since, queries do not find the record by this key.
 //
 // # Unique indexes
 //

@@ -170,6 +170,9 @@ func partEnd(b []byte) (int, error) {
 	return n, nil
 }
 
+// mayStore reports whether an index can have a row for the key k.
+func mayStore(k []byte) bool { return len(k) <= MaxIndexKeyBytes && checkKey(k) == nil }
+
 // checkKey reports whether b could be the output of Key.
 func checkKey(b []byte) error {
 	if len(b) == 0 {

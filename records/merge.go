@@ -187,10 +187,7 @@ func equal(a, b []byte) bool { return (a == nil) == (b == nil) && bytes.Equal(a,
 // removes the changed rows of the group, which have the base version now, and unchanged rows of the
 // base that no longer apply.
 func (s *strategy[T]) index(ctx context.Context, m *rules.Merge, g *rules.Group, id string, base, value *T) error {
-	now, err := s.c.indexed(id, value)
-	if err != nil {
-		return err
-	}
+	now, _ := s.c.indexed(id, value)
 	var there [][]byte
 	for c, err := range g.Changes(ctx) {
 		if err != nil {
@@ -200,9 +197,8 @@ func (s *strategy[T]) index(ctx context.Context, m *rules.Merge, g *rules.Group,
 			there = append(there, c.Key)
 		}
 	}
-	if rows, err := s.c.indexed(id, base); err == nil {
-		there = append(there, rows...)
-	}
+	rows, _ := s.c.indexed(id, base)
+	there = append(there, rows...)
 	for _, row := range there { // all go, except those of the merged record
 		if !contains(now, row) {
 			if err := m.Result.Delete(ctx, row); err != nil {

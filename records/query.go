@@ -197,7 +197,7 @@ func (v *View[T]) withoutRows(ctx context.Context, q Query, keysOf func(*T) [][]
 		keys := keysOf(r.Value)
 		slices.SortFunc(keys, bytes.Compare)
 		for _, k := range slices.CompactFunc(keys, bytes.Equal) {
-			if q.holds(k) {
+			if mayStore(k) && q.holds(k) {
 				hits = append(hits, hit{bytes.Clone(k), r.ID})
 			}
 		}

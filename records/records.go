@@ -2,6 +2,7 @@ package records
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -210,7 +211,8 @@ func checkID(id string) error {
 }
 
 // indexed returns the index rows of the record id with value v, which may be nil: sorted, without
-// duplicates.
+// duplicates. Keys that are invalid or too long get no row; err reports the first one. Put refuses
+// them. A stored record can have them when its index functions have changed since.
 func (c *Collection[T]) indexed(id string, v *T) (rows [][]byte, err error) {
 	if v == nil {
 		return nil, nil
@@ -220,8 +222,9 @@ func (c *Collection[T]) indexed(id string, v *T) (rows [][]byte, err error) {
 	for i := range c.o.Indexes {
 		x := &c.o.Indexes[i]
 		for _, k := range x.Keys(v) {
-			if err := checkKey(k); err != nil || len(k) > MaxIndexKeyBytes {
-				return nil, fmt.Errorf("key of %d bytes of index %q is not one of Key, of at most %d: %w", len(k), x.Name, MaxIndexKeyBytes, ledger.ErrInvalid)
+			if !mayStore(k) {
+				err = cmp.Or(err, fmt.Errorf("key of %d bytes of index %q is not one of Key, of at most %d: %w", len(k), x.Name, MaxIndexKeyBytes, ledger.ErrInvalid))
+				continue
 			}
 			at := len(b)
 			b = append(appendText(append(b, c.behind[i]...), k), id...)
@@ -229,7 +232,7 @@ func (c *Collection[T]) indexed(id string, v *T) (rows [][]byte, err error) {
 		}
 	}
 	slices.SortFunc(rows, bytes.Compare)
-	return slices.CompactFunc(rows, bytes.Equal), nil
+	return slices.CompactFunc(rows, bytes.Equal), err
 }
 
 // encode returns the row of a value.
@@ -411,8 +414,8 @@ func (t *Tx[T]) present(ctx context.Context, id string, key []byte) (row []byte,
 	if err != nil {
 		return nil, nil, err
 	}
-	indexed, err = t.c.indexed(id, v)
-	return row, indexed, err
+	indexed, _ = t.c.indexed(id, v)
+	return row, indexed, nil
 }
 
 // checkUnique verifies that no other record has one of the keys that rows add to old in a unique

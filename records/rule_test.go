@@ -119,6 +119,47 @@ func TestTheMergedRecordIsBeyondLimits(t *testing.T) {
 	}
 }
 
+// TestLongKeysOfANewIndex: a record that is stored already may have a key too long for a new index.
+// It can be merged, changed and deleted; the index does not have it.
+func TestLongKeysOfANewIndex(t *testing.T) {
+	ctx := t.Context()
+	p := ledgertest.Page(t, ledgertest.OpenWith(t, ledger.Options{InMemory: true, ManualMerge: true}), "app", "main")
+	type text struct{ A string }
+	old, err := records.Open[text](ctx, p, "notes", nil)
+	must(t, err)
+	long := strings.Repeat("x", records.MaxIndexKeyBytes)
+	must(t, old.Put(ctx, "a", &text{long}))
+	must(t, old.Put(ctx, "b", &text{"short"}))
+	tx, err := p.Begin(ctx, nil)
+	must(t, err)
+	must(t, old.In(tx).Put(ctx, "c", &text{long + "y"}))
+	must(t, old.Put(ctx, "b", &text{long + "z"}))
+	_, err = tx.Commit(ctx)
+	must(t, err)
+
+	c, err := records.Open(ctx, p, "notes", &records.Options[text]{Indexes: []records.Index[text]{
+		{Name: "a", Keys: func(n *text) [][]byte { return [][]byte{records.Key(n.A)} }},
+	}})
+	must(t, err)
+	_, err = p.Merge(ctx)
+	must(t, err)
+	must(t, c.Put(ctx, "a", &text{"now short"}))
+	must(t, c.Delete(ctx, "b"))
+	if err := c.Put(ctx, "d", &text{long}); !errors.Is(err, ledger.ErrInvalid) {
+		t.Error(err)
+	}
+	for index, want := range map[string]int{"": 2, "a": 1} {
+		n := 0
+		for _, err := range c.Query(ctx, records.Query{Index: index}) {
+			must(t, err)
+			n++
+		}
+		if n != want {
+			t.Errorf("%d records by index %q, not %d", n, index, want)
+		}
+	}
+}
+
 // TestCountersStopAtTheirBounds: a sum that an integer type cannot hold becomes the nearest number.
 func TestCountersStopAtTheirBounds(t *testing.T) {
 	type stock struct {

@@ -143,8 +143,9 @@ func (t *Tx[T]) mark(ctx context.Context) error {
 	return err
 }
 
-// reindex rebuilds all index rows, with a new mark. Unreadable records get none. The mark of an
-// empty collection has no nonce, so that all devices begin with the same mark.
+// reindex rebuilds all index rows, with a new mark. Unreadable records, and keys that are too long,
+// get none. The mark of an empty collection has no nonce, so that all devices begin with the same
+// mark.
 func (c *Collection[T]) reindex(ctx context.Context, tx *ledger.Tx, nonce []byte) error {
 	old, err := c.readMarks(ctx, tx.Reader)
 	if err != nil {
@@ -169,11 +170,8 @@ func (c *Collection[T]) reindex(ctx context.Context, tx *ledger.Tx, nonce []byte
 		if err != nil {
 			continue
 		}
-		rows, err := c.indexed(id, v)
-		if err == nil {
-			err = c.moveRows(ctx, tx, nil, rows)
-		}
-		if err != nil {
+		rows, _ := c.indexed(id, v)
+		if err := c.moveRows(ctx, tx, nil, rows); err != nil {
 			return c.explain("index", id, err)
 		}
 	}
