@@ -24,6 +24,7 @@ type decoder struct {
 	at   int
 	v8   uint32
 	seen []Value // the objects that references refer to, by number
+	due  uint64  // the elements that open arrays still need, each of at least a byte
 	like int     // the number of properties of the last object; many objects have as many
 	all  string  // b, once a short text shares its memory
 	err  error
@@ -452,12 +453,13 @@ func (d *decoder) array(tag byte, depth int) Value {
 	d.add(a)
 	if tag == 'A' {
 		end = '$'
-		if uint64(a.Length) > uint64(len(d.b)-d.at) {
+		if d.due += uint64(a.Length); d.due > uint64(len(d.b)-d.at) {
 			d.corrupt("%d elements of which not all are there", a.Length)
 			return nil
 		}
 		a.Elements = make([]Value, 0, min(int(a.Length), 1<<16))
 		for range a.Length {
+			d.due--
 			if d.peek() == '-' {
 				d.at++
 				a.Elements = append(a.Elements, Hole{})

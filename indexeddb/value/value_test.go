@@ -11,6 +11,7 @@ import (
 	"math"
 	"math/big"
 	"os"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -341,6 +342,25 @@ func TestViewsThatShareABuffer(t *testing.T) {
 	a, b := v.(*value.Array).Elements[0].(*value.View), v.(*value.Array).Elements[1].(*value.View)
 	if a.Buffer != b.Buffer || !bytes.Equal(a.Bytes(), []byte{1}) || !bytes.Equal(b.Bytes(), []byte{2}) {
 		t.Errorf("%+v, %+v", a, b)
+	}
+}
+
+// TestNestedArraysThatClaimAll decodes arrays in arrays, each with as many elements as bytes
+// follow.
+func TestNestedArraysThatClaimAll(t *testing.T) {
+	b := []byte{0xff, 16, 0xff, 15}
+	for range 2000 {
+		b = binary.AppendUvarint(append(b, 'A'), 60_000)
+	}
+	b = append(b, bytes.Repeat([]byte{'-'}, 60_000)...)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	if v, err := value.Decode(b); !errors.Is(err, base.ErrCorrupt) {
+		t.Errorf("%T, %v", v, err)
+	}
+	runtime.ReadMemStats(&after)
+	if n := after.TotalAlloc - before.TotalAlloc; n > uint64(50*len(b)) {
+		t.Errorf("%d bytes of memory for a value of %d", n, len(b))
 	}
 }
 
