@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -193,5 +194,23 @@ func TestInvalid(t *testing.T) {
 		if b, err := e.Append(nil, v); !errors.Is(err, base.ErrInvalid) || b != nil {
 			t.Errorf("%s of %v: %x, %v", name, v, b, err)
 		}
+	}
+}
+
+// TestManyStrings: the memory for an array of strings is bounded by its length.
+func TestManyStrings(t *testing.T) {
+	e, err := encoding.Builtin(encoding.Prefix + "String[]")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := append(bytes.Repeat([]byte{1, 0}, 10_000), 0)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	if v, err := e.Value(b); err != nil || len(v.([]any)) != 10_000 {
+		t.Error(err)
+	}
+	runtime.ReadMemStats(&after)
+	if n := after.TotalAlloc - before.TotalAlloc; n > uint64(200*len(b)) {
+		t.Errorf("%d bytes of memory for a value of %d", n, len(b))
 	}
 }

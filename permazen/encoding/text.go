@@ -88,7 +88,7 @@ func surrogate(s string) (uint16, bool) {
 }
 
 func text(b []byte) (string, int, error) {
-	out := make([]byte, 0, len(b))
+	var out []byte // more values may follow, so len(b) says nothing
 	for i := 0; ; {
 		u, n, err := unit(b[i:], false)
 		if err != nil {

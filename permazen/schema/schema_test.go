@@ -5,8 +5,10 @@ import (
 	"compress/zlib"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -14,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/permazen/encoding"
 	"github.com/ledgerd/ledger/permazen/schema"
 )
 
@@ -138,6 +141,28 @@ func TestInvalid(t *testing.T) {
 	}
 	if _, err := schema.Parse([]byte(`<Schema formatVersion="7"/>`)); !errors.Is(err, base.ErrUnsupported) {
 		t.Error(err)
+	}
+}
+
+// TestHostileDocuments: the memory for a document is bounded by its length.
+func TestHostileDocuments(t *testing.T) {
+	deep := encoding.Prefix + "int" + strings.Repeat("[]", encoding.MaxDimensions)
+	fields := ""
+	for i := range 100 {
+		fields += fmt.Sprintf(`<SimpleField name="f%d" encoding="%s"/>`, i, deep)
+	}
+	if _, err := schema.Parse([]byte(`<Schema><ObjectType name="A">` + fields + "</ObjectType></Schema>")); !errors.Is(err, base.ErrTooLarge) {
+		t.Errorf("many dimensions: %v", err)
+	}
+	parts := []byte(`<Schema>` + strings.Repeat("a<!---->", 20_000) + "</Schema>")
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	if _, err := schema.Parse(parts); err != nil {
+		t.Error(err)
+	}
+	runtime.ReadMemStats(&after)
+	if n := after.TotalAlloc - before.TotalAlloc; n > uint64(100*len(parts)) {
+		t.Errorf("%d bytes of memory for a document of %d", n, len(parts))
 	}
 }
 

@@ -3,6 +3,7 @@ package schema
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"unicode"
 	"unicode/utf16"
 
@@ -10,7 +11,7 @@ import (
 	"github.com/ledgerd/ledger/permazen/encoding"
 )
 
-// Bounds of composite indexes, and of types, fields and indexes in a model.
+// Bounds of composite indexes, and of types, fields, indexes and dimensions of arrays in a model.
 const (
 	MinIndexFields = 2
 	MaxIndexFields = 4
@@ -23,10 +24,13 @@ const (
 func (m *Model) Normalize() error {
 	n := len(m.Types)
 	for _, t := range m.Types {
-		n += len(t.Fields) + len(t.Indexes)
+		n += len(t.Indexes)
+		for _, f := range t.Fields {
+			n += f.items()
+		}
 	}
 	if n > MaxItems {
-		return fmt.Errorf("model has %d types, fields and indexes, at most %d are allowed: %w", n, MaxItems, base.ErrTooLarge)
+		return fmt.Errorf("model has %d types, fields, indexes and dimensions, at most %d are allowed: %w", n, MaxItems, base.ErrTooLarge)
 	}
 	slices.SortStableFunc(m.Types, func(a, b *ObjectType) int { return compareNames(a.Name, b.Name) })
 	for i, t := range m.Types {
@@ -38,6 +42,15 @@ func (m *Model) Normalize() error {
 		}
 	}
 	return m.checkNumbers()
+}
+
+// items counts a field, its sub-fields, and dimensions of arrays: each has an encoding in memory.
+func (f *Field) items() int {
+	n := 1 + f.Dimensions + strings.Count(f.Encoding, "[]")
+	for _, s := range f.Sub {
+		n += s.items()
+	}
+	return n
 }
 
 // checkNumbers refuses one storage id for two SchemaIds, and two storage ids for one SchemaId.

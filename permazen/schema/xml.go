@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"bytes"
 	"encoding/xml"
 	"errors"
 	"fmt"
@@ -135,7 +136,7 @@ type element struct {
 	tag        string
 	attributes map[string]string
 	children   []*element
-	text       string
+	text       []byte
 }
 
 // Parse parses a document and returns its normalized model. Errors: base.ErrCorrupt when it is not
@@ -159,7 +160,7 @@ func Parse(document []byte) (*Model, error) {
 }
 
 func parseElements(document []byte) (*element, error) {
-	d := xml.NewDecoder(strings.NewReader(string(document)))
+	d := xml.NewDecoder(bytes.NewReader(document))
 	top := &element{}
 	stack := []*element{top}
 	for n := 0; ; {
@@ -187,7 +188,8 @@ func parseElements(document []byte) (*element, error) {
 		case xml.EndElement:
 			stack = stack[:len(stack)-1]
 		case xml.CharData:
-			stack[len(stack)-1].text += strings.TrimSpace(string(x))
+			e := stack[len(stack)-1]
+			e.text = append(e.text, bytes.TrimSpace(x)...)
 		}
 	}
 	if len(top.children) != 1 {
@@ -288,7 +290,7 @@ func (r *reader) field(e *element) *Field {
 	for _, c := range e.children {
 		switch {
 		case c.tag == "Identifier" && (f.Kind == Enum || f.Kind == EnumArray):
-			f.Identifiers = append(f.Identifiers, c.text)
+			f.Identifiers = append(f.Identifiers, string(c.text))
 		case c.tag == "ObjectTypes" && f.Kind == Reference:
 			f.Limited = true
 			for _, t := range c.children {
