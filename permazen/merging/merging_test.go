@@ -300,17 +300,22 @@ func TestOneNumberOfTwoThings(t *testing.T) {
 }
 
 // TestNumbers: types and schemas that took one number on two sides get two, with all that they
-// name.
+// name, also when the greatest number is in use.
 func TestNumbers(t *testing.T) {
+	numbers(t, "")
+	numbers(t, fmt.Sprintf(`<ObjectType name="Z" storageId="%d"/>`, encoding.MaxUint))
+}
+
+func numbers(t *testing.T, types string) {
 	ctx := t.Context()
 	base := ordered.NewMemory()
-	_, err := open(t, fmt.Sprintf(people, ""), 1).Begin(ctx, base)
+	_, err := open(t, fmt.Sprintf(people, types), 1).Begin(ctx, base)
 	must(t, err)
 	left, right := base.Clone(), base.Clone()
 	var made []permazen.ObjID
 	for i, w := range []*ordered.Memory{left, right} {
 		name := string(rune('Q' + i))
-		tx, err := open(t, fmt.Sprintf(people, `<ObjectType name="`+name+`"><SimpleField name="x`+name+`" encoding="urn:fdc:permazen.io:2020:int" indexed="true"/>
+		tx, err := open(t, fmt.Sprintf(people, types+`<ObjectType name="`+name+`"><SimpleField name="x`+name+`" encoding="urn:fdc:permazen.io:2020:int" indexed="true"/>
 		  <ReferenceField name="to`+name+`"/></ObjectType>`), byte(i)).Begin(ctx, w)
 		must(t, err)
 		a, err := tx.Create(ctx, name)
@@ -327,7 +332,7 @@ func TestNumbers(t *testing.T) {
 	result := merge(ctx, t, base, left, right, true)
 	clean(ctx, t, result)
 	for _, name := range []string{"Q", "R"} {
-		tx, err := open(t, fmt.Sprintf(people, `<ObjectType name="`+name+`"><SimpleField name="x`+name+`" encoding="urn:fdc:permazen.io:2020:int" indexed="true"/>
+		tx, err := open(t, fmt.Sprintf(people, types+`<ObjectType name="`+name+`"><SimpleField name="x`+name+`" encoding="urn:fdc:permazen.io:2020:int" indexed="true"/>
 		  <ReferenceField name="to`+name+`"/></ObjectType>`), 9).View(ctx, result)
 		must(t, err)
 		x, err := tx.Index(name, "x"+name)

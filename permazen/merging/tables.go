@@ -44,9 +44,10 @@ func unite(base, left, right *layout.Tables) (*layout.Tables, error) {
 func numbers(all []*layout.Tables, of func(*layout.Tables) map[string]uint32) map[string]uint32 {
 	base, left, right := of(all[0]), of(all[1]), of(all[2])
 	result, taken, next := map[string]uint32{}, map[uint32]bool{}, uint32(0)
+	inUse := map[uint32]bool{0: true}
 	for _, m := range []map[string]uint32{base, left, right} {
 		for n := range maps.Values(m) {
-			next = max(next, n)
+			next, inUse[n] = max(next, n), true
 		}
 	}
 	give := func(id string, wanted ...uint32) {
@@ -59,8 +60,10 @@ func numbers(all []*layout.Tables, of func(*layout.Tables) map[string]uint32) ma
 				return
 			}
 		}
-		next++
-		result[id], taken[next] = next, true
+		for inUse[next] { // after the greatest number comes the least one that is free
+			next = next%encoding.MaxUint + 1
+		}
+		result[id], taken[next], inUse[next] = next, true, true
 	}
 	sides := maps.Clone(left)
 	maps.Copy(sides, right)
