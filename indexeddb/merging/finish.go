@@ -154,10 +154,15 @@ func (m *Merge) fillRecords(ctx context.Context, s *store, walks [2]*recordWalk)
 	return nil
 }
 
-// fillRecord writes a record from one side.
+// fillRecord writes a record from one side. A damaged record is copied as it is, for Check.
 func (m *Merge) fillRecord(ctx context.Context, s *store, part []byte, side Side) error {
 	rec, err := read(ctx, m.sides[side], s.at[side], part)
-	if err == nil && rec != nil {
+	switch {
+	case errors.Is(err, base.ErrCorrupt):
+		return errors.Join(
+			m.copy(ctx, s.key(indexeddb.KindRecord, part), side, s.at[side].key(indexeddb.KindRecord, part)),
+			m.copy(ctx, s.key(indexeddb.KindExternal, part), side, s.at[side].key(indexeddb.KindExternal, part)))
+	case err == nil && rec != nil:
 		err = m.write(ctx, s, rec, side, part)
 	}
 	if err != nil {
@@ -171,8 +176,11 @@ func (m *Merge) fillConflict(ctx context.Context, s *store, part []byte) error {
 	var recs [2]*record
 	var keys [][]byte
 	for side := range recs {
-		var err error
-		if recs[side], err = read(ctx, m.sides[side], s.at[side], part); err != nil {
+		rec, err := read(ctx, m.sides[side], s.at[side], part)
+		switch {
+		case err == nil:
+			recs[side] = rec
+		case !errors.Is(err, base.ErrCorrupt):
 			return err
 		}
 		keys = append(keys, s.at[side].key(indexeddb.KindRecord, part))
@@ -182,8 +190,9 @@ func (m *Merge) fillConflict(ctx context.Context, s *store, part []byte) error {
 	if err != nil {
 		return err
 	}
-	same := bytes.Equal(recs[Left].script, recs[Right].script) && len(recs[Left].objects) == 0 && len(recs[Right].objects) == 0
-	if !same && s.generates(recs[Left].row.Primary) {
+	readable := recs[Left] != nil && recs[Right] != nil
+	same := readable && bytes.Equal(recs[Left].script, recs[Right].script) && len(recs[Left].objects) == 0 && len(recs[Right].objects) == 0
+	if readable && !same && s.generates(recs[Left].row.Primary) {
 		for _, later := range []Side{side, 1 - side} {
 			moved, err := m.move(ctx, s, recs[Left].row.Primary, later)
 			if err != nil {

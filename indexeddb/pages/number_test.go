@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/ledgerd/ledger/indexeddb"
 	"github.com/ledgerd/ledger/indexeddb/idb"
 	"github.com/ledgerd/ledger/indexeddb/value"
 )
@@ -61,6 +62,42 @@ func TestStoresWithOneNumber(t *testing.T) {
 			}
 			return err
 		})
+	}
+}
+
+// TestDamageInAStoreThatMoves damages a record of an object store that a merge gives another
+// number. The merge is made all the same, and the record is still damaged.
+func TestDamageInAStoreThatMoves(t *testing.T) {
+	all := newDevices(t, newKey(t), 2, func(d *device) { d.upgrade(items) })
+	defer closeAll(all)
+	for i, d := range all {
+		name := []string{"first", "second"}[i]
+		d.upgrade(func(ctx context.Context, u *idb.Upgrade) error {
+			_, err := u.CreateObjectStore(name, nil)
+			return err
+		})
+		d.in(name, func(ctx context.Context, s *idb.ObjectStore) error {
+			_, err := s.Put(ctx, value.NewObject("of", name), "whole")
+			return err
+		})
+		key, _ := indexeddb.PageKey(nil, indexeddb.Row{Kind: indexeddb.KindRecord, Database: 1, Store: 3, Primary: indexeddb.StringKey("damaged")})
+		need(d, d.page.Put(t.Context(), key, []byte{0xff}))
+	}
+	all[0].sync()
+	all[1].sync()
+	_, err := all[1].page.Merge(t.Context())
+	must(t, err)
+	rows := 0
+	for _, store := range []int64{3, 4} {
+		for _, name := range []string{"whole", "damaged"} {
+			key, _ := indexeddb.PageKey(nil, indexeddb.Row{Kind: indexeddb.KindRecord, Database: 1, Store: store, Primary: indexeddb.StringKey(name)})
+			if _, err := all[1].page.Get(t.Context(), key); err == nil {
+				rows++
+			}
+		}
+	}
+	if rows != 4 {
+		t.Errorf("%d rows of records, want 4", rows)
 	}
 }
 
