@@ -262,7 +262,7 @@ func readPart(ctx context.Context, store *storage.Store, row string, part any) (
 		return false, err
 	}
 	if b[0] != rowVersion {
-		return false, badRow(row, fmt.Errorf("version %d", b[0]))
+		return false, &base.FormatError{What: "what a page remembers of its bucket", Found: uint64(b[0]), Supported: rowVersion}
 	}
 	if err := gob.NewDecoder(bytes.NewReader(b[1:])).Decode(part); err != nil {
 		return false, badRow(row, err)
