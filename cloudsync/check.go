@@ -60,7 +60,7 @@ type DamagedObject struct {
 	Err  error
 }
 
-// Check reads and verifies all objects that the present epoch of the page names: the epochs, the
+// Check reads and verifies the present epoch of the page and all objects that it names: the
 // checkpoint with its runs, the entries, packs piece by piece, and differences. So it also finds
 // missing objects. It believes damage only after several reads. Sync goes on meanwhile.
 //
@@ -76,11 +76,7 @@ func (p *Page) Check(ctx context.Context, o CheckOptions) (*CheckReport, error) 
 			return err
 		}
 		if o.Repair && len(c.report.Damaged) > 0 {
-			err := p.reupload(ctx, c.drop)
-			if err == nil {
-				err = c.dropPast(ctx)
-			}
-			if err != nil {
+			if err := p.reupload(ctx, c.drop); err != nil {
 				return fmt.Errorf("upload again what is damaged: %w", err)
 			}
 			c.report.Repaired = true
@@ -228,12 +224,13 @@ func (c *checkRun) framed(name string, label seal.Label, sum *seal.Sum) checked 
 	}}
 }
 
-// epochs returns all epochs, the page's own even if it is not listed, and the announcement of the
-// page, which must exist once the page has a log.
+// epochs returns the page's own epoch, even if it is not listed, those after it, and the announcement
+// of the page, which must exist once the page has a log. Nothing needs an earlier epoch: a device that
+// is in a damaged one enters the newest.
 func (c *checkRun) epochs(ctx context.Context) (all []checked, err error) {
 	n := c.p.names
 	names := map[string]uint64{n.Epoch(c.at.K): c.at.K}
-	err = bucket.Each(ctx, c.p.b, "", n.Epochs(), func(info bucket.Info) bool {
+	err = bucket.Each(ctx, c.p.b, n.Epoch(c.at.K), n.Epochs(), func(info bucket.Info) bool {
 		if name, ok := n.Parse(info.Name); ok {
 			names[info.Name] = name.Number
 		}
@@ -360,43 +357,24 @@ func (c *checkRun) body(ctx context.Context, e *wire.Entry) error {
 
 // drop fetches the readable pieces of damaged packs and deletes these packs, so that a renewal does
 // not name them. It deletes a damaged announcement, since the renewal puts another only where there
-// is none.
+// is none. Other damaged objects stay: the renewal names none of them, and a device that is still in
+// a damaged epoch would take a missing one for a bucket that was rolled back.
 func (c *checkRun) drop(ctx context.Context) error {
 	if c.p.isBare() {
 		return nil
 	}
 	packs := map[epoch.ID]bool{}
+	useless := map[string]bool{wire.AnnouncementName(c.p.s.o.Keyring, c.p.o.Ledger, c.p.store.Page()): true}
 	for _, name := range c.bad {
 		if at, _ := c.p.names.Parse(name); at.Kind == wire.KindPack {
-			packs[at.ID] = true
+			packs[at.ID], useless[name] = true, true
 		}
 	}
 	if err := c.salvage(ctx, packs); err != nil {
 		return err
 	}
-	if name := wire.AnnouncementName(c.p.s.o.Keyring, c.p.o.Ledger, c.p.store.Page()); slices.Contains(c.bad, name) {
-		if err := c.p.b.Delete(ctx, name); err != nil {
-			return fmt.Errorf("delete the damaged announcement: %w", err)
-		}
-	}
-	return c.delete(ctx, func(at wire.Name) bool { return at.Kind == wire.KindPack })
-}
-
-// dropPast deletes the damaged objects of the page's epoch, and of those before, once they are
-// past. Until then a damaged epoch shows that the bucket is damaged; a missing one would show that
-// it was rolled back.
-func (c *checkRun) dropPast(ctx context.Context) error {
-	now := c.p.rep.Load().Position().K
-	if now <= c.at.K {
-		return nil
-	}
-	return c.delete(ctx, func(at wire.Name) bool { return at.Kind != wire.KindEpoch || at.Number < now })
-}
-
-// delete deletes the damaged objects of the page that are useless.
-func (c *checkRun) delete(ctx context.Context, useless func(wire.Name) bool) error {
 	for _, name := range c.bad {
-		if at, ok := c.p.names.Parse(name); !ok || !useless(at) {
+		if !useless[name] {
 			continue
 		}
 		if err := c.p.b.Delete(ctx, name); err != nil {

@@ -18,12 +18,11 @@ import (
 var kinds = map[string]struct {
 	part string
 	nth  int
-	// missing says that nothing tells that one is missing.
+	// missing says that other devices take a missing one for a bucket that was rolled back.
 	missing bool
 }{
 	"announcement":   {"pages/", 0, false},
-	"first epoch":    {"/epochs/", 0, true},
-	"own epoch":      {"/epochs/", -1, false},
+	"own epoch":      {"/epochs/", -1, true},
 	"entry":          {"/log/", 0, false},
 	"last entry":     {"/log/", -1, false},
 	"first pack":     {"/packs/", 0, false},
@@ -268,6 +267,32 @@ func TestRepairBySomebodyWithoutTheValue(t *testing.T) {
 		if r, err := p.Check(t.Context(), cloudsync.CheckOptions{}); err != nil || len(r.Damaged) > 0 {
 			t.Errorf("device %d: %+v, %v", i, r, err)
 		}
+	}
+}
+
+// TestRepairOfAnEpoch damages the epoch of two devices. One repairs it, and the other one enters the
+// renewal when it looks for the epoch again.
+func TestRepairOfAnEpoch(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.device(), w.device()
+	a.commit(edit{"k": text("x")})
+	sync(t, a, b)
+	if err := a.Checkpoint(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	sync(t, a, b)
+	epochs := a.named("/epochs/")
+	spoilers["damaged"](w, epochs[len(epochs)-1])
+	r, err := a.Check(t.Context(), cloudsync.CheckOptions{Repair: true})
+	if err != nil || !r.Repaired || len(r.Damaged) != 1 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	b.reopen()
+	b.commit(edit{"k": text("y")})
+	sync(t, b, a)
+	same(t, a, b, w.synced())
+	if r, err := b.Check(t.Context(), cloudsync.CheckOptions{}); err != nil || len(r.Damaged) > 0 {
+		t.Errorf("%+v, %v", r, err)
 	}
 }
 
