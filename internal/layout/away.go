@@ -78,8 +78,11 @@ func (a *Absence) Encode() []byte {
 // *base.CorruptError, *base.FormatError.
 func ParseAbsence(b []byte) (*Absence, error) {
 	damaged := func(got string) error { return &base.CorruptError{Where: "file *" + awaySuffix, Got: got} }
-	if len(b) < 12 || string(b[:8]) != absenceMagic {
+	if !bytes.HasPrefix(b, []byte(absenceMagic)) {
 		return nil, damaged("another file")
+	}
+	if !intact(b) {
+		return nil, damaged("bytes that do not match their checksum")
 	}
 	if version := binary.BigEndian.Uint32(b[8:]); version > absenceVersion {
 		return nil, &base.FormatError{What: "file *" + awaySuffix, Found: uint64(version), Supported: absenceVersion}
@@ -94,7 +97,7 @@ func ParseAbsence(b []byte) (*Absence, error) {
 	}
 	known := a.Kind == Evicted || a.Kind == Deleted
 	if !known || a.Since < 0 || a.SizeBytes < 0 || !bytes.Equal(a.Encode(), b) {
-		return nil, damaged("bytes that do not match their checksum")
+		return nil, damaged("fields that do not fit")
 	}
 	return a, nil
 }

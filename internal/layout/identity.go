@@ -61,23 +61,30 @@ func (i *Identity) Encode() []byte {
 // Errors: *base.CorruptError, *base.FormatError.
 func ParseIdentity(b []byte) (*Identity, error) {
 	damaged := func(got string) error { return &base.CorruptError{Where: "file " + IdentityName, Got: got} }
-	if len(b) < len(identityMagic)+4 || string(b[:len(identityMagic)]) != identityMagic {
+	if !bytes.HasPrefix(b, []byte(identityMagic)) {
 		return nil, damaged("no repository file")
 	}
-	version := binary.BigEndian.Uint32(b[8:])
-	if version > FormatVersion {
+	if len(b) < identitySize || !intact(b[:identitySize]) {
+		return nil, damaged("bytes that do not match their checksum")
+	}
+	if version := binary.BigEndian.Uint32(b[8:]); version > FormatVersion {
 		return nil, &base.FormatError{What: "repository", Found: uint64(version), Supported: FormatVersion}
 	}
 	if len(b) != identitySize {
 		return nil, damaged(fmt.Sprintf("%d bytes, want %d", len(b), identitySize))
 	}
-	i := new(Identity)
-	copy(i.ID[:], b[12:28])
-	copy(i.Secret[:], b[28:60])
+	i := &Identity{ID: [16]byte(b[12:28]), Secret: [32]byte(b[28:60])}
 	if !bytes.Equal(i.Encode(), b) {
-		return nil, damaged("bytes that do not match their checksum")
+		return nil, damaged("another version")
 	}
 	return i, nil
+}
+
+// intact reports whether b, with a version behind 8 bytes, ends with its checksum. It is asked before
+// the version is: a damaged version is damage, and not a newer one.
+func intact(b []byte) bool {
+	n := len(b) - 4
+	return n >= 12 && crc32.Checksum(b[:n], castagnoli) == binary.BigEndian.Uint32(b[n:])
 }
 
 // ReadIdentity reads the file `repository`, nil when there is no repository. Pages without that

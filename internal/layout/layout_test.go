@@ -42,6 +42,26 @@ func TestAbsenceFile(t *testing.T) {
 	})
 }
 
+// TestFlippedBits: a changed bit is damage, also one of the version.
+func TestFlippedBits(t *testing.T) {
+	identity := func(b []byte) error { _, err := ParseIdentity(b); return err }
+	absence := func(b []byte) error { _, err := ParseAbsence(b); return err }
+	for _, f := range []struct {
+		name  string
+		b     []byte
+		parse func(b []byte) error
+	}{{"identity", NewIdentity().Encode(), identity}, {"absence", (&Absence{Kind: Evicted}).Encode(), absence}} {
+		b := f.b
+		for i := range 8 * len(b) {
+			b[i/8] ^= 1 << (i % 8)
+			if err := f.parse(b); !errors.Is(err, base.ErrCorrupt) {
+				t.Errorf("%s with bit %d changed: %v", f.name, i, err)
+			}
+			b[i/8] ^= 1 << (i % 8)
+		}
+	}
+}
+
 func FuzzParseAbsence(f *testing.F) {
 	f.Add((&Absence{Kind: Evicted, Number: 7, Name: "name"}).Encode())
 	f.Add((&Absence{Kind: Deleted}).Encode())
