@@ -81,9 +81,9 @@ type ChangeOptions struct {
 
 // Change changes the keyring of the cloud, with three requests. Other devices adopt it at their
 // next check of the keyring: within six hours, and at most one hour before a write. Errors:
-// ErrInvalid for an invalid change, and for a text of Without that matches several slots,
-// ErrNotFound for one that matches none, ErrUnsupported in a plaintext cloud, those of Read and of
-// reading a key file.
+// ErrInvalid for an invalid change, such as a key that has a slot, and for a text of Without that
+// matches several slots, ErrNotFound for one that matches none, ErrUnsupported in a plaintext
+// cloud, those of Read and of reading a key file.
 func Change(ctx context.Context, repo *ledger.Repository, c *ChangeOptions) (Keyring, error) {
 	change, err := c.change()
 	if err != nil {

@@ -176,6 +176,7 @@ func TestForgedRings(t *testing.T) {
 	}
 	for what, c := range map[string]seal.Change{
 		"label": {AddSlots: []seal.NewSlot{{Master: b, Label: "a\x1b[2J"}}}, "key": {AddSlots: []seal.NewSlot{{}}},
+		"key, which has a slot": {AddSlots: []seal.NewSlot{{Master: a}}},
 	} {
 		if _, _, err := ka3.Next(c, nil); !errors.Is(err, base.ErrInvalid) {
 			t.Errorf("bad %s: %v", what, err)

@@ -223,8 +223,8 @@ type Change struct {
 // opened keyring. The new key is wrapped for the remaining slots, so that nobody else can open it.
 // The slot with which k was opened signs the ring.
 //
-// Errors: base.ErrInvalid for unknown slots, for labels, for the own slot, in plaintext for slots
-// and data keys; base.ErrTooLarge beyond the bounds.
+// Errors: base.ErrInvalid for unknown slots, for labels, for the own slot, for a key that has a slot,
+// in plaintext for slots and data keys; base.ErrTooLarge beyond the bounds.
 func (k *Keyring) Next(c Change, random io.Reader) ([]byte, *Keyring, error) {
 	raw, next, err := k.next(c, random)
 	if err != nil {
@@ -247,7 +247,7 @@ func (k *Keyring) next(c Change, random io.Reader) ([]byte, *Keyring, error) {
 			return nil, nil, fmt.Errorf("there is no slot %s: %w", id, base.ErrInvalid)
 		}
 		if id == k.self.id {
-			return nil, nil, fmt.Errorf("slot %s is the one that is used here: %w", id, base.ErrInvalid)
+			return nil, nil, fmt.Errorf("slot %s is the one that is used here, which only a device with another slot can remove: %w", id, base.ErrInvalid)
 		}
 		next.slots = slices.Delete(next.slots, i, i+1)
 	}
@@ -255,6 +255,9 @@ func (k *Keyring) next(c Change, random io.Reader) ([]byte, *Keyring, error) {
 		s, err := n.make(k.bucket, random)
 		if err != nil {
 			return nil, nil, err
+		}
+		if i := slices.IndexFunc(next.slots, func(s slot) bool { return n.Master.opens(k.bucket, &s) }); i >= 0 {
+			return nil, nil, fmt.Errorf("slot %s has this key already: %w", next.slots[i].id, base.ErrInvalid)
 		}
 		next.slots = append(next.slots, s)
 	}
