@@ -289,6 +289,7 @@ func (a *app) fileHint(err error) string {
 		path = e.New
 	}
 	in, inErr := inside(path, a.dir)
+	_, parentErr := os.Stat(filepath.Dir(path))
 	file, parent := shellQuote(path), shellQuote(filepath.Dir(path))
 	switch own := a.dir != "" && inErr == nil && in; {
 	case path == "":
@@ -297,7 +298,7 @@ func (a *app) fileHint(err error) string {
 		return "it is a file: name the directory of a repository with --dir or LEDGER_DIR"
 	case errors.Is(err, syscall.ENOTDIR):
 		return file + " is a file, or is below one: name another path"
-	case errors.Is(err, fs.ErrNotExist) && op == "mkdir":
+	case errors.Is(err, fs.ErrNotExist) && (op == "mkdir" || parentErr != nil):
 		return parent + " does not exist, or cannot be written: name another directory"
 	case errors.Is(err, fs.ErrNotExist):
 		return "check that " + file + " exists, or name another file"

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -126,17 +127,20 @@ func writeFile(ctx context.Context, path string, fn func(*os.File) error) (err e
 // createBeside creates a file that will replace the one at path, and has its mode. A new file has
 // the mode that the umask leaves.
 func createBeside(path string) (*os.File, error) {
-	name := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+"."+rand.Text()+".tmp")
-	const flags = os.O_RDWR | os.O_CREATE | os.O_EXCL
-	old, err := os.Stat(path)
-	if err != nil {
-		return os.OpenFile(name, flags, 0o666)
+	name := filepath.Join(filepath.Dir(path), "."+rand.Text()+".tmp")
+	mode := os.FileMode(0o666)
+	old, statErr := os.Stat(path)
+	if statErr == nil {
+		mode = old.Mode().Perm()
 	}
-	f, err := os.OpenFile(name, flags, old.Mode().Perm())
-	if err != nil {
-		return nil, err
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		e.Path = path
 	}
-	if err := f.Chmod(old.Mode().Perm()); err != nil {
+	if err != nil || statErr != nil {
+		return f, err
+	}
+	if err := f.Chmod(mode); err != nil {
 		return nil, errors.Join(err, f.Close(), os.Remove(name))
 	}
 	return f, nil

@@ -128,7 +128,11 @@ func (a *app) cautionWeak(pass []byte) {
 
 // get returns the passphrase of the file. Without a file it asks the user for the passphrase twice.
 func (p *newPassphrase) get(ctx context.Context, a *app) (pass []byte, err error) {
-	defer func() { a.cautionWeak(pass) }()
+	defer func() {
+		if err == nil {
+			a.cautionWeak(pass)
+		}
+	}()
 	if p.NewPassphraseFile != "" {
 		return a.passphrase(p.NewPassphraseFile)
 	}
