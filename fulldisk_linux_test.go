@@ -55,6 +55,26 @@ func fill(t *testing.T, name string) {
 	must(t, f.Close())
 }
 
+// TestLockOnAFullDisk opens where not even the process id can be written, as who gives space back
+// has to.
+func TestLockOnAFullDisk(t *testing.T) {
+	disk := onSmallDisk(t, 4<<20)
+	if disk == "" {
+		return
+	}
+	dir := filepath.Join(disk, "r")
+	closeIt(t, open(t, dir, nil))
+	fill(t, filepath.Join(disk, "fill"))
+	r := open(t, dir, nil)
+	_, err := ledger.Open(t.Context(), dir, nil)
+	locked, ok := errors.AsType[*ledger.LockedError](err)
+	if !ok || locked.PID != 0 {
+		t.Errorf("a second one: %v", err)
+	}
+	closeIt(t, r)
+	closeIt(t, open(t, dir, nil))
+}
+
 // TestFullDiskLargeValues collects and compacts a page of one segment, half of which is garbage, on
 // a disk without a free byte.
 func TestFullDiskLargeValues(t *testing.T) {

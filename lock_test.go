@@ -141,23 +141,3 @@ func TestReadersShareTheLock(t *testing.T) {
 	closeIt(t, b)
 	closeIt(t, open(t, dir, nil))
 }
-
-// TestLockOnAFullDisk opens where not even the process id can be written, as who gives space back
-// has to.
-func TestLockOnAFullDisk(t *testing.T) {
-	const full = "/dev/full"
-	if _, err := os.Stat(full); err != nil {
-		t.Skip("there is no " + full)
-	}
-	dir := t.TempDir()
-	closeIt(t, open(t, dir, nil))
-	must(t, os.Symlink(full, filepath.Join(dir, "lock.pid")))
-	r := open(t, dir, nil)
-	_, err := ledger.Open(t.Context(), dir, nil)
-	locked, ok := errors.AsType[*ledger.LockedError](err)
-	if !ok || locked.PID != 0 {
-		t.Errorf("a second one: %v", err)
-	}
-	closeIt(t, r)
-	closeIt(t, open(t, dir, nil))
-}

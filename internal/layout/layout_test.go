@@ -3,6 +3,8 @@ package layout
 import (
 	"bytes"
 	"errors"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -78,6 +80,30 @@ func FuzzParseAbsence(f *testing.F) {
 			t.Error("read what encode would not write")
 		}
 	})
+}
+
+// TestLockFollowsNoLink: in a directory that somebody else made, lock.pid may lead to another file.
+func TestLockFollowsNoLink(t *testing.T) {
+	dir, other := t.TempDir(), filepath.Join(t.TempDir(), "other")
+	if err := os.WriteFile(other, []byte("content"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(other, filepath.Join(dir, lockPIDName)); err != nil {
+		t.Skip(err)
+	}
+	l, err := TakeLock(t.Context(), dir, false, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if pid := holder(dir); pid != os.Getpid() {
+		t.Errorf("the holder is %d", pid)
+	}
+	if err := l.Release(); err != nil {
+		t.Error(err)
+	}
+	if b, err := os.ReadFile(other); string(b) != "content" {
+		t.Errorf("the other file has %q, %v", b, err)
+	}
 }
 
 func TestDirectoryNames(t *testing.T) {

@@ -70,11 +70,23 @@ func newLock(f *flock.Flock, dir string, shared bool) (*Lock, error) {
 		return l, nil
 	}
 	l.pid = filepath.Join(dir, lockPIDName)
-	err := os.WriteFile(l.pid, []byte(strconv.Itoa(os.Getpid())+"\n"), 0o600)
+	err := writePID(l.pid)
 	if err != nil && !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) { // a full disk must not prevent freeing space
 		return nil, errors.Join(fmt.Errorf("lock repository: %w", err), f.Close())
 	}
 	return l, nil
+}
+
+// writePID makes the file with our process id. It follows no link that is in its place: a repository
+// that somebody else made must not lead to a file elsewhere.
+func writePID(path string) error {
+	_ = os.Remove(path) // creating the file reports what went wrong
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(f, os.Getpid())
+	return errors.Join(err, f.Close())
 }
 
 func unwritable(err error) bool {
