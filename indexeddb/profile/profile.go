@@ -96,7 +96,7 @@ func formatOf(dir string) (Format, error) {
 		return LevelDB, nil
 	}
 	for _, e := range entries {
-		if !e.IsDir() && isSQLite(filepath.Join(dir, e.Name())) {
+		if e.Type().IsRegular() && isSQLite(filepath.Join(dir, e.Name())) {
 			return SQLite, nil
 		}
 	}
