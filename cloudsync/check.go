@@ -224,9 +224,9 @@ func (c *checkRun) framed(name string, label seal.Label, sum *seal.Sum) checked 
 	}}
 }
 
-// epochs returns the page's own epoch, even if it is not listed, those after it, and the announcement
-// of the page, which must exist once the page has a log. Nothing needs an earlier epoch: a device that
-// is in a damaged one enters the newest.
+// epochs returns the page's own epoch, even if it is not listed, those after it, and the
+// announcement of the page, which must exist once the page has a log. Nothing needs an earlier
+// epoch: a device that is in a damaged one enters the newest.
 func (c *checkRun) epochs(ctx context.Context) (all []checked, err error) {
 	n := c.p.names
 	names := map[string]uint64{n.Epoch(c.at.K): c.at.K}
@@ -357,8 +357,8 @@ func (c *checkRun) body(ctx context.Context, e *wire.Entry) error {
 
 // drop fetches the readable pieces of damaged packs and deletes these packs, so that a renewal does
 // not name them. It deletes a damaged announcement, since the renewal puts another only where there
-// is none. Other damaged objects stay: the renewal names none of them, and a device that is still in
-// a damaged epoch would take a missing one for a bucket that was rolled back.
+// is none. Other damaged objects stay: the renewal names none of them, and a device that is still
+// in a damaged epoch would take a missing one for a bucket that was rolled back.
 func (c *checkRun) drop(ctx context.Context) error {
 	if c.p.isBare() {
 		return nil

@@ -270,8 +270,8 @@ func TestRepairBySomebodyWithoutTheValue(t *testing.T) {
 	}
 }
 
-// TestRepairOfAnEpoch damages the epoch of two devices. One repairs it, and the other one enters the
-// renewal when it looks for the epoch again.
+// TestRepairOfAnEpoch damages the epoch of two devices. One repairs it, and the other one enters
+// the renewal when it looks for the epoch again.
 func TestRepairOfAnEpoch(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.device(), w.device()

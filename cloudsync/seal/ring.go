@@ -223,8 +223,8 @@ type Change struct {
 // opened keyring. The new key is wrapped for the remaining slots, so that nobody else can open it.
 // The slot with which k was opened signs the ring.
 //
-// Errors: base.ErrInvalid for unknown slots, for labels, for the own slot, for a key that has a slot,
-// in plaintext for slots and data keys; base.ErrTooLarge beyond the bounds.
+// Errors: base.ErrInvalid for unknown slots, for labels, for the own slot, for a key that has a
+// slot, in plaintext for slots and data keys; base.ErrTooLarge beyond the bounds.
 func (k *Keyring) Next(c Change, random io.Reader) ([]byte, *Keyring, error) {
 	raw, next, err := k.next(c, random)
 	if err != nil {

@@ -80,8 +80,8 @@ func ParseIdentity(b []byte) (*Identity, error) {
 	return i, nil
 }
 
-// intact reports whether b, with a version behind 8 bytes, ends with its checksum. It is asked before
-// the version is: a damaged version is damage, and not a newer one.
+// intact reports whether b, with a version behind 8 bytes, ends with its checksum. It is asked
+// before the version is: a damaged version is damage, and not a newer one.
 func intact(b []byte) bool {
 	n := len(b) - 4
 	return n >= 12 && crc32.Checksum(b[:n], castagnoli) == binary.BigEndian.Uint32(b[n:])

@@ -77,8 +77,8 @@ func newLock(f *flock.Flock, dir string, shared bool) (*Lock, error) {
 	return l, nil
 }
 
-// writePID makes the file with our process id. It follows no link that is in its place: a repository
-// that somebody else made must not lead to a file elsewhere.
+// writePID makes the file with our process id. It follows no link that is in its place: a
+// repository that somebody else made must not lead to a file elsewhere.
 func writePID(path string) error {
 	_ = os.Remove(path) // creating the file reports what went wrong
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
