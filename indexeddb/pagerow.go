@@ -25,28 +25,6 @@ func PageKey(dst []byte, r Row) (key []byte, short bool) {
 		short = short || ShortPagePart(dst[at:])
 	}
 	switch r.Kind {
-	case KindGlobal, KindDatabase:
-		dst = append(dst, r.Property)
-	case KindDatabaseFree:
-		dst = AppendPageUint(append(dst, typeDatabaseFree), r.Database)
-	case KindDatabaseName:
-		dst = append(dst, typeDatabaseName)
-		part(StringKey(r.Origin))
-		part(StringKey(r.Name))
-	case KindStore:
-		dst = append(AppendPageUint(append(dst, typeStore), r.Store), r.Property)
-	case KindIndex:
-		dst = append(AppendPageUint(AppendPageUint(append(dst, typeIndex), r.Store), r.Index), r.Property)
-	case KindStoreFree:
-		dst = AppendPageUint(append(dst, typeStoreFree), r.Store)
-	case KindIndexFree:
-		dst = AppendPageUint(AppendPageUint(append(dst, typeIndexFree), r.Store), r.Index)
-	case KindStoreName:
-		dst = append(dst, typeStoreName)
-		part(StringKey(r.Name))
-	case KindIndexName:
-		dst = AppendPageUint(append(dst, typeIndexName), r.Store)
-		part(StringKey(r.Name))
 	case KindRecord, KindExternal:
 		part(r.Primary)
 	case KindContent, KindMoved:
@@ -55,8 +33,14 @@ func PageKey(dst []byte, r Row) (key []byte, short bool) {
 	case KindIndexRow:
 		part(r.Key)
 		part(r.Primary)
-	default:
+	case KindScope, KindExists:
 		return dst[:start], false
+	default:
+		dst = r.appendMetadata(dst, AppendPageUint, func(to []byte, name string) []byte {
+			dst = to
+			part(StringKey(name))
+			return dst
+		})
 	}
 	return dst, short
 }
@@ -126,7 +110,7 @@ func decodePageKey(key []byte) (r Row, short bool, err error) {
 	if !ok {
 		return r, false, malformed("row of a page", "it is in another namespace")
 	}
-	d := pageDecoder{b: b}
+	d := rowDecoder{b: b, page: true}
 	database, store, index := d.uint(), d.uint(), d.uint()
 	r.Database, r.Store = database, store
 	switch {
@@ -141,9 +125,7 @@ func decodePageKey(key []byte) (r Row, short bool, err error) {
 		r.Kind, r.Primary, r.Sequence = KindMoved, d.key(), d.uint()
 	case store != 0 && index >= MinIndexID:
 		r.Kind, r.Index, r.Key, r.Primary = KindIndexRow, index, d.key(), d.key()
-	case store == 0 && index == 0 && database == 0:
-		d.global(&r)
-	case store == 0 && index == 0 && database != 0:
+	case store == 0 && index == 0:
 		d.metadata(&r)
 	default:
 		d.fail("no family has the ids %d/%d/%d", database, store, index)
@@ -154,112 +136,11 @@ func decodePageKey(key []byte) (r Row, short bool, err error) {
 	return r, d.short, d.err
 }
 
-// pageDecoder decodes a page key field by field. After an error its methods return zeros.
-type pageDecoder struct {
-	b     []byte
-	short bool
-	err   error
-}
-
-func (d *pageDecoder) fail(got string, args ...any) {
-	if d.err == nil {
-		d.err = malformed("row of a page", got, args...)
-	}
-	d.b = nil
-}
-
-func (d *pageDecoder) uint() int64 {
-	n, rest, err := decodeUint(d.b)
-	if err != nil {
-		d.fail("an id that is cut")
-		return 0
-	}
-	d.b = rest
-	return n
-}
-
-func (d *pageDecoder) byte() byte {
-	if len(d.b) == 0 {
-		d.fail("it is cut")
-		return 0
-	}
-	c := d.b[0]
-	d.b = d.b[1:]
-	return c
-}
-
-// key returns the next key, or the zero Key when it was shortened.
-func (d *pageDecoder) key() Key {
-	part, rest, short, err := CutPagePart(d.b)
-	if err != nil {
-		d.fail("a key that is cut")
-		return Key{}
-	}
-	d.b, d.short = rest, d.short || short
-	if short {
-		return Key{}
-	}
-	k, _, err := DecodeSortable(part)
-	if err != nil {
-		d.fail("a key that is malformed")
-	}
-	return k
-}
-
-func (d *pageDecoder) name() string {
-	k := d.key()
-	switch {
-	case k.IsZero():
-		return ""
-	case k.Type() != KeyString:
-		d.fail("a name that is no string")
-		return ""
-	}
-	return k.Text()
-}
-
-func (d *pageDecoder) global(r *Row) {
-	switch t := d.byte(); {
-	case t <= GlobalEarliestCompaction:
-		r.Kind, r.Property = KindGlobal, t
-	case t == typeDatabaseFree:
-		r.Kind, r.Database = KindDatabaseFree, d.uint()
-	case t == typeDatabaseName:
-		r.Kind, r.Origin, r.Name = KindDatabaseName, d.name(), d.name()
-	default:
-		d.fail("global metadata of type %d", t)
-	}
-}
-
-func (d *pageDecoder) metadata(r *Row) {
-	switch t := d.byte(); {
-	case t <= DatabaseBlobNumber:
-		r.Kind, r.Property = KindDatabase, t
-	case t == typeStore:
-		r.Kind, r.Store, r.Property = KindStore, d.uint(), d.byte()
-	case t == typeIndex:
-		r.Kind, r.Store, r.Index, r.Property = KindIndex, d.uint(), d.uint(), d.byte()
-	case t == typeStoreFree:
-		r.Kind, r.Store = KindStoreFree, d.uint()
-	case t == typeIndexFree:
-		r.Kind, r.Store, r.Index = KindIndexFree, d.uint(), d.uint()
-	case t == typeStoreName:
-		r.Kind, r.Name = KindStoreName, d.name()
-	case t == typeIndexName:
-		r.Kind, r.Store, r.Name = KindIndexName, d.uint(), d.name()
-	default:
-		d.fail("metadata of type %d", t)
-	}
-	if r.Kind == KindStore && r.Property > StoreKeyGenerator || r.Kind == KindIndex && r.Property > IndexMultiEntry {
-		d.fail("unknown property %d", r.Property)
-	}
-}
-
 // RowGroup returns the name of the group of a page key. All rows of one record have the same name;
 // for any other row the name is its key. No value is needed for this. Errors: base.ErrCorrupt.
 func RowGroup(key []byte) ([]byte, error) {
 	b, ok := bytes.CutPrefix(key, namespace)
-	d := pageDecoder{b: b}
+	d := rowDecoder{b: b, page: true}
 	database, store, index := d.uint(), d.uint(), d.uint()
 	if !ok || d.err != nil {
 		return nil, malformed("row of a page", "its ids are missing")

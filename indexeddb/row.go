@@ -197,34 +197,44 @@ func (r Row) prefix() (database, store, index int64) {
 // exist.
 func (r Row) Append(dst []byte) []byte {
 	dst = AppendPrefix(dst, r)
-	switch r.Kind {
-	case KindGlobal, KindDatabase:
-		return append(dst, r.Property)
-	case KindScope:
+	switch {
+	case r.Kind == KindScope:
 		return append(append(dst, typeScope), r.Scope...)
-	case KindDatabaseFree:
-		return AppendVarInt(append(dst, typeDatabaseFree), r.Database)
-	case KindDatabaseName:
-		return appendStringWithLength(appendStringWithLength(append(dst, typeDatabaseName), r.Origin), r.Name)
-	case KindStore:
-		return append(AppendVarInt(append(dst, typeStore), r.Store), r.Property)
-	case KindIndex:
-		return append(AppendVarInt(AppendVarInt(append(dst, typeIndex), r.Store), r.Index), r.Property)
-	case KindStoreFree:
-		return AppendVarInt(append(dst, typeStoreFree), r.Store)
-	case KindIndexFree:
-		return AppendVarInt(AppendVarInt(append(dst, typeIndexFree), r.Store), r.Index)
-	case KindStoreName:
-		return appendStringWithLength(append(dst, typeStoreName), r.Name)
-	case KindIndexName:
-		return appendStringWithLength(AppendVarInt(append(dst, typeIndexName), r.Store), r.Name)
-	case KindIndexRow:
+	case r.Kind < KindRecord:
+		return r.appendMetadata(dst, AppendVarInt, appendStringWithLength)
+	case r.Kind == KindIndexRow:
 		dst = r.Key.Append(dst)
 		if r.Sequence != NoSequence {
 			dst = AppendVarInt(dst, r.Sequence)
 		}
 	}
 	return r.Primary.Append(dst)
+}
+
+// appendMetadata appends the key of a metadata row after the prefix. id and name append numbers and
+// names in the form of Chromium's LevelDB, or of a page.
+func (r Row) appendMetadata(dst []byte, id func([]byte, int64) []byte, name func([]byte, string) []byte) []byte {
+	switch r.Kind {
+	case KindGlobal, KindDatabase:
+		return append(dst, r.Property)
+	case KindDatabaseFree:
+		return id(append(dst, typeDatabaseFree), r.Database)
+	case KindDatabaseName:
+		return name(name(append(dst, typeDatabaseName), r.Origin), r.Name)
+	case KindStore:
+		return append(id(append(dst, typeStore), r.Store), r.Property)
+	case KindIndex:
+		return append(id(id(append(dst, typeIndex), r.Store), r.Index), r.Property)
+	case KindStoreFree:
+		return id(append(dst, typeStoreFree), r.Store)
+	case KindIndexFree:
+		return id(id(append(dst, typeIndexFree), r.Store), r.Index)
+	case KindStoreName:
+		return name(append(dst, typeStoreName), r.Name)
+	case KindIndexName:
+		return name(id(append(dst, typeIndexName), r.Store), r.Name)
+	}
+	return dst
 }
 
 // AppendPrefix appends the common prefix of the keys of all rows in the family of r. A family is:
@@ -279,10 +289,10 @@ func DecodeRow(b []byte) (Row, error) {
 	case database == 0 && (store != 0 || index != 0), database != 0 && store == 0 && index != 0,
 		store != 0 && (index == 0 || index > indexExternal && index < MinIndexID):
 		return Row{}, malformed("row key", "no family has the prefix %d/%d/%d", database, store, index)
-	case database == 0:
-		rest, err = r.decodeGlobal(rest)
 	case store == 0:
-		rest, err = r.decodeMetadata(rest)
+		d := rowDecoder{b: rest}
+		d.metadata(&r)
+		rest, err = d.b, d.err
 	case index < MinIndexID:
 		r.Kind = KindRecord + Kind(index) - indexRecord
 		r.Primary, rest, err = DecodeKey(rest)
@@ -297,72 +307,6 @@ func DecodeRow(b []byte) (Row, error) {
 		return Row{}, malformed("row key", "%d bytes behind it", len(rest))
 	}
 	return r, nil
-}
-
-// decodeGlobal decodes the bytes after the prefix of global metadata.
-func (r *Row) decodeGlobal(b []byte) (rest []byte, err error) {
-	if len(b) == 0 {
-		return nil, malformed("row key", "it has no type")
-	}
-	t, rest := b[0], b[1:]
-	switch {
-	case t <= GlobalEarliestCompaction:
-		r.Kind, r.Property = KindGlobal, t
-	case t == typeScope:
-		r.Kind, r.Scope, rest = KindScope, append([]byte{}, rest...), nil
-	case t == typeDatabaseFree:
-		r.Kind = KindDatabaseFree
-		r.Database, rest, err = DecodeVarInt(rest)
-	case t == typeDatabaseName:
-		r.Kind = KindDatabaseName
-		if r.Origin, rest, err = decodeStringWithLength(rest); err == nil {
-			r.Name, rest, err = decodeStringWithLength(rest)
-		}
-	default:
-		err = malformed("row key", "global metadata of type %d", t)
-	}
-	return rest, err
-}
-
-// decodeMetadata decodes the bytes after the prefix of database metadata.
-func (r *Row) decodeMetadata(b []byte) (rest []byte, err error) {
-	if len(b) == 0 {
-		return nil, malformed("row key", "it has no type")
-	}
-	t, rest := b[0], b[1:]
-	if t <= DatabaseBlobNumber {
-		r.Kind, r.Property = KindDatabase, t
-		return rest, nil
-	}
-	kinds := map[byte]Kind{
-		typeStore: KindStore, typeIndex: KindIndex, typeStoreFree: KindStoreFree, typeIndexFree: KindIndexFree,
-		typeStoreName: KindStoreName, typeIndexName: KindIndexName,
-	}
-	if r.Kind = kinds[t]; r.Kind == 0 {
-		return nil, malformed("row key", "metadata of type %d", t)
-	}
-	if r.Kind != KindStoreName {
-		if r.Store, rest, err = DecodeVarInt(rest); err != nil {
-			return nil, err
-		}
-	}
-	switch r.Kind {
-	case KindIndex, KindIndexFree:
-		if r.Index, rest, err = DecodeVarInt(rest); err != nil {
-			return nil, err
-		}
-	case KindStoreName, KindIndexName:
-		r.Name, rest, err = decodeStringWithLength(rest)
-		return rest, err
-	}
-	if r.Kind == KindStore || r.Kind == KindIndex {
-		last := map[Kind]byte{KindStore: StoreKeyGenerator, KindIndex: IndexMultiEntry}[r.Kind]
-		if len(rest) == 0 || rest[0] > last {
-			return nil, malformed("row key", "no property, or an unknown one")
-		}
-		r.Property, rest = rest[0], rest[1:]
-	}
-	return rest, nil
 }
 
 func (r *Row) decodeIndexRow(b []byte) (rest []byte, err error) {
