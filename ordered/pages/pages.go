@@ -2,6 +2,7 @@ package pages
 
 import (
 	"context"
+	"errors"
 	"io"
 
 	"github.com/ledgerd/ledger"
@@ -56,7 +57,13 @@ func (w writer) PutReader(ctx context.Context, key []byte, r io.Reader, size int
 	return w.tx.PutReader(ctx, key, r, size, w.priority)
 }
 
-func (w writer) Delete(ctx context.Context, key []byte) error { return w.tx.Delete(ctx, key) }
+// Delete implements ordered.Writer. A page has no key that is too long.
+func (w writer) Delete(ctx context.Context, key []byte) error {
+	if err := w.tx.Delete(ctx, key); !errors.Is(err, ledger.ErrTooLarge) {
+		return err
+	}
+	return nil
+}
 
 func (w writer) DeleteRange(ctx context.Context, from, to []byte) error {
 	return w.tx.DeleteRange(ctx, from, to)

@@ -120,20 +120,25 @@ type checker struct {
 	alive aliveCache
 }
 
-// tell reports an issue and repairs it.
+// tell repairs an issue and reports it. It lasts when the store refuses the key of a missing row.
 func (c *checker) tell(ctx context.Context, i Issue) error {
+	if c.w != nil && !i.Lasting {
+		err := c.repair(ctx, i)
+		if i.Lasting = errors.Is(err, base.ErrTooLarge); err != nil && !i.Lasting {
+			return err
+		}
+	}
 	c.result.Issues++
 	if i.Lasting {
 		c.result.Lasting++
 	}
 	if c.o.Report != nil {
-		if err := c.o.Report(i); err != nil {
-			return err
-		}
+		return c.o.Report(i)
 	}
-	if c.w == nil || i.Lasting {
-		return nil
-	}
+	return nil
+}
+
+func (c *checker) repair(ctx context.Context, i Issue) error {
 	if i.New == nil || i.NewKey != nil {
 		if err := c.w.Delete(ctx, i.Key); err != nil {
 			return err

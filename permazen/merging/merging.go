@@ -302,7 +302,7 @@ func (m *Merge) write(ctx context.Context, id encoding.ObjID, old, merged *layou
 		if _, ok := rows[key]; ok {
 			continue
 		}
-		if err := m.v.Result.Delete(ctx, []byte(key)); err != nil && !errors.Is(err, base.ErrTooLarge) {
+		if err := m.v.Result.Delete(ctx, []byte(key)); err != nil {
 			return err
 		}
 	}

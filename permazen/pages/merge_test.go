@@ -11,6 +11,7 @@ import (
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/ledgertest"
 	"github.com/ledgerd/ledger/permazen"
+	"github.com/ledgerd/ledger/permazen/jsck"
 	"github.com/ledgerd/ledger/permazen/pages"
 )
 
@@ -141,4 +142,56 @@ func TestTooLongTogether(t *testing.T) {
 		t.Errorf("%d conflicts", told)
 	}
 	cleanHere(t, &device{page: page})
+}
+
+// TestTooLongWithoutTheRule: a merge without the rule makes an object whose index row is too long.
+// A repair mends the rest, and the object can be changed.
+func TestTooLongWithoutTheRule(t *testing.T) {
+	ctx := t.Context()
+	type pair struct {
+		_ struct{} `permazen:"both:one,other"`
+
+		One   string `permazen:"one"`
+		Other string `permazen:"other"`
+	}
+	page := ledgertest.Page(t, ledgertest.OpenWith(t, ledger.Options{ManualMerge: true}), "app", "objects")
+	var models permazen.Models
+	pairs, err := permazen.Define[pair](&models, "Pair")
+	must(t, err)
+	db := database(&models, &permazen.Options{Random: random(1)})
+	var r permazen.Ref[pair]
+	_, err = pages.Open(page, prefix, db).Update(ctx, func(tx *permazen.Tx) (err error) {
+		r, err = pairs.Create(ctx, tx, &pair{})
+		return err
+	})
+	must(t, err)
+	edit := func(change func(*pair)) func(*ledger.Tx) error {
+		return func(tx *ledger.Tx) error {
+			ptx, err := db.Begin(ctx, pages.Writer(tx, prefix))
+			if err != nil {
+				return err
+			}
+			return pairs.Update(ctx, ptx, r, func(p *pair) error { change(p); return nil })
+		}
+	}
+	long := strings.Repeat("x", 2500)
+	branches(t, page, edit(func(p *pair) { p.One = long }), edit(func(p *pair) { p.Other = long }))
+	_, err = page.Merge(ctx)
+	must(t, err)
+	repair := func() (result jsck.Result) {
+		_, err := page.Update(ctx, func(tx *ledger.Tx) (err error) {
+			result, err = jsck.Repair(ctx, pages.Writer(tx, prefix), nil)
+			return err
+		})
+		must(t, err)
+		return result
+	}
+	if got := repair(); got.Lasting != 1 || got.Issues < 2 {
+		t.Errorf("%+v", got)
+	}
+	_, err = page.Update(ctx, edit(func(p *pair) { p.One = "short" }))
+	must(t, err)
+	if got := repair(); got.Issues > 0 {
+		t.Errorf("%+v", got)
+	}
 }
