@@ -80,8 +80,8 @@ func (s *Store) NewJournal() *Journal {
 	return j
 }
 
-// Pruned reports whether commits were pruned since the journal began. What was read of the history
-// meanwhile may not fit together.
+// Pruned reports whether commits were pruned since the journal began. A caller that has read the
+// history meanwhile may have read a part before that and a part after.
 func (j *Journal) Pruned() bool {
 	j.s.mu.RLock()
 	defer j.s.mu.RUnlock()

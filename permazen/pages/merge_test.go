@@ -87,31 +87,30 @@ func TestConflicts(t *testing.T) {
 	}
 }
 
-// TestTooLongTogether: values of both sides that do not fit into one index row do not stop the
-// merges of a page.
-func TestTooLongTogether(t *testing.T) {
-	ctx := t.Context()
-	type pair struct {
-		_ struct{} `permazen:"both:one,other"`
+// pair is an object with one index on two fields: two long ones do not fit into a row of it.
+type pair struct {
+	_ struct{} `permazen:"both:one,other"`
 
-		First string `permazen:"first"`
-		One   string `permazen:"one"`
-		Other string `permazen:"other"`
-	}
-	repo := ledgertest.OpenWith(t, ledger.Options{ManualMerge: true})
-	page := ledgertest.Page(t, repo, "app", "objects")
-	page.SetMergeRules(pages.MergeRule(prefix))
+	First string `permazen:"first"`
+	One   string `permazen:"one"`
+	Other string `permazen:"other"`
+}
+
+// newPair makes a page with one empty pair. edit gives the transaction that changes it.
+func newPair(t *testing.T) (db *permazen.DB, pairs *permazen.Collection[pair], page *ledger.Page,
+	r permazen.Ref[pair], edit func(change func(*pair)) func(*ledger.Tx) error) {
+	ctx := t.Context()
+	page = ledgertest.Page(t, ledgertest.OpenWith(t, ledger.Options{ManualMerge: true}), "app", "objects")
 	var models permazen.Models
 	pairs, err := permazen.Define[pair](&models, "Pair")
 	must(t, err)
-	db := database(&models, &permazen.Options{Random: random(1)})
-	var r permazen.Ref[pair]
+	db = database(&models, &permazen.Options{Random: random(1)})
 	_, err = pages.Open(page, prefix, db).Update(ctx, func(tx *permazen.Tx) (err error) {
 		r, err = pairs.Create(ctx, tx, &pair{})
 		return err
 	})
 	must(t, err)
-	edit := func(change func(*pair)) func(*ledger.Tx) error {
+	return db, pairs, page, r, func(change func(*pair)) func(*ledger.Tx) error {
 		return func(tx *ledger.Tx) error {
 			ptx, err := db.Begin(ctx, pages.Writer(tx, prefix))
 			if err != nil {
@@ -120,6 +119,14 @@ func TestTooLongTogether(t *testing.T) {
 			return pairs.Update(ctx, ptx, r, func(p *pair) error { change(p); return nil })
 		}
 	}
+}
+
+// TestTooLongTogether: values of both sides that do not fit into one index row do not stop the
+// merges of a page.
+func TestTooLongTogether(t *testing.T) {
+	ctx := t.Context()
+	db, pairs, page, r, edit := newPair(t)
+	page.SetMergeRules(pages.MergeRule(prefix))
 	long := strings.Repeat("x", 2500)
 	branches(t, page, edit(func(p *pair) { p.First, p.One = "lost", long }), edit(func(p *pair) { p.Other = long }))
 	results, err := page.Merge(ctx)
@@ -148,35 +155,10 @@ func TestTooLongTogether(t *testing.T) {
 // A repair mends the rest, and the object can be changed.
 func TestTooLongWithoutTheRule(t *testing.T) {
 	ctx := t.Context()
-	type pair struct {
-		_ struct{} `permazen:"both:one,other"`
-
-		One   string `permazen:"one"`
-		Other string `permazen:"other"`
-	}
-	page := ledgertest.Page(t, ledgertest.OpenWith(t, ledger.Options{ManualMerge: true}), "app", "objects")
-	var models permazen.Models
-	pairs, err := permazen.Define[pair](&models, "Pair")
-	must(t, err)
-	db := database(&models, &permazen.Options{Random: random(1)})
-	var r permazen.Ref[pair]
-	_, err = pages.Open(page, prefix, db).Update(ctx, func(tx *permazen.Tx) (err error) {
-		r, err = pairs.Create(ctx, tx, &pair{})
-		return err
-	})
-	must(t, err)
-	edit := func(change func(*pair)) func(*ledger.Tx) error {
-		return func(tx *ledger.Tx) error {
-			ptx, err := db.Begin(ctx, pages.Writer(tx, prefix))
-			if err != nil {
-				return err
-			}
-			return pairs.Update(ctx, ptx, r, func(p *pair) error { change(p); return nil })
-		}
-	}
+	_, _, page, _, edit := newPair(t)
 	long := strings.Repeat("x", 2500)
 	branches(t, page, edit(func(p *pair) { p.One = long }), edit(func(p *pair) { p.Other = long }))
-	_, err = page.Merge(ctx)
+	_, err := page.Merge(ctx)
 	must(t, err)
 	repair := func() (result jsck.Result) {
 		_, err := page.Update(ctx, func(tx *ledger.Tx) (err error) {
