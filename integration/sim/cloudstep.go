@@ -338,7 +338,8 @@ func (w *World) givesUp() {
 
 // evict evicts the page.
 func (d *device) evict(ctx context.Context) error {
-	if ok, err := d.inBucket(ctx); !ok || err != nil {
+	ok, err := d.inBucket(ctx)
+	if err := errors.Join(err, d.learn(ctx)); !ok || err != nil { // a fetch may have caught up with the log
 		return err
 	}
 	newest, err := d.inNewest(ctx)
