@@ -6,6 +6,7 @@ import (
 	"flag"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -98,6 +99,8 @@ func scripts(dir string, setup func(*testscript.Env)) testscript.Params {
 			case "diff":
 				_, err := exec.LookPath("diff")
 				return err == nil, nil
+			case "nohup":
+				return signal.Ignored(syscall.SIGHUP), nil
 			}
 			return false, nil
 		},
