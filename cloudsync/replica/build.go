@@ -46,10 +46,8 @@ type builder struct {
 	// snapshot has.
 	needed map[epoch.Commit]bool
 	starts map[epoch.Commit]*commit.Commit
-	// later are records that were read before their bases.
-	later []*wire.Commit
-	s     *step // has data that is not submitted
-	built map[epoch.Commit]object.Digest
+	s      *step // has data that is not submitted
+	built  map[epoch.Commit]object.Digest
 }
 
 func (p *Page) newBuilder(kept bool) *builder {
@@ -207,19 +205,6 @@ func (b *builder) follow(ctx context.Context) error {
 			return err
 		}
 	}
-	for len(b.later) > 0 {
-		later := b.later
-		b.later = nil
-		for _, r := range later {
-			b.needed[short(r.Commit.ID)] = true
-			if err := b.step(ctx, r); err != nil {
-				return err
-			}
-		}
-		if len(b.later) == len(later) {
-			return fmt.Errorf("%d differences lead from trees that nobody has: %w", len(later), base.ErrGone)
-		}
-	}
 	return b.submit(ctx)
 }
 
@@ -265,8 +250,7 @@ func (b *builder) step(ctx context.Context, r *wire.Commit) error {
 		}
 	}
 	if !ok {
-		b.later = append(b.later, r)
-		return nil
+		return fmt.Errorf("commit %s: the difference leads from a tree that is not here: %w", r.Commit.ID, base.ErrGone)
 	}
 	if err := b.p.applyDiffs(ctx, from, r.Commit.Root, []wire.Diff{r.Diff}, b.s, b.s, nil); err != nil {
 		return fmt.Errorf("commit %s: %w", r.Commit.ID, err)

@@ -3,6 +3,7 @@ package replica_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"testing"
 	"time"
 
@@ -165,5 +166,40 @@ func TestPruneWhileATransactionEnds(t *testing.T) {
 	h := b.store.Heads()
 	if r, err := merge.Relate(ctx, st.Over(b.store, b.store), h[0], h[1]); err != nil || r.Bases[0].ID != on.ID {
 		t.Errorf("bases %v, want %s, %v", r.Bases, on.ID.Short(), err)
+	}
+}
+
+// TestTreeOfACommitOnAGivenUpBase: the difference of such a commit leads from a head of the log, as
+// its parent is not there. A cut that keeps the commit lets it lead from a lesser generation, so
+// that a new device builds the trees in the order of the checkpoint.
+func TestTreeOfACommitOnAGivenUpBase(t *testing.T) {
+	ctx := t.Context()
+	w := newFleet(t, 4, 2)
+	a, b := w.devices[0], w.devices[1]
+	a.commit(puts{"a": {content: []byte("1")}})
+	w.must(a.sync(ctx))
+	w.must(b.sync(ctx))
+	long := puts{}
+	for i := range 2000 {
+		long[fmt.Sprintf("k%04d", i)] = &value{content: w.noise(100)}
+	}
+	mine := b.commit(long)
+	a.retain = &wire.Retention{Last: 1}
+	for i := range 3 {
+		a.commit(puts{"a": {content: fmt.Append(nil, i)}})
+	}
+	w.must(a.sync(ctx))
+	w.must(a.log.Cut(ctx))
+	w.must(a.store.SetTag(ctx, "top", a.commit(puts{"a": {content: []byte("top")}}).ID))
+	w.must(a.sync(ctx))
+	w.must(b.store.SetTag(ctx, "mine", mine.ID))
+	w.must(b.sync(ctx))
+	w.must(a.sync(ctx))
+	w.must(a.log.Cut(ctx))
+	c := w.device(false)
+	w.must(c.sync(ctx))
+	w.must(c.page.BuildTrees(ctx, []commit.ID{mine.ID}))
+	if got, want := c.content(mine), b.content(mine); !maps.Equal(got, want) {
+		t.Errorf("%d keys, want %d", len(got), len(want))
 	}
 }

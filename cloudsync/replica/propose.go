@@ -318,11 +318,13 @@ func (e *proposing) near(ctx context.Context, c *commit.Commit) ([]*commit.Commi
 }
 
 // placed returns the place of a commit's difference, if an entry of the epoch has brought the
-// difference as an object that can stay.
+// difference as an object that can stay. Its base must be of a lesser generation: the tree of the
+// base is then built first, since the records of a run are in that order.
 func (e *proposing) placed(c *commit.Commit) (at Placed, ok bool) {
 	at, ok = e.p.state.Placed[short(c.ID)]
-	base := at.Base.IsZero() || at.Base == commit.First().ID || e.keeps(short(at.Base))
-	return at, ok && base && e.there(at.Diff.Pack)
+	i, kept := e.kept.Index(short(at.Base))
+	first := at.Base.IsZero() || at.Base == commit.First().ID || kept && e.kept[i].Generation < c.Generation
+	return at, ok && first && e.there(at.Diff.Pack)
 }
 
 // record returns the record of a commit.
