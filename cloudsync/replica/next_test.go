@@ -41,6 +41,29 @@ func TestTwoDevicesSync(t *testing.T) {
 	}
 }
 
+// TestALongDifferenceIsUploadedOnce: a body that is made again after a failed append names the
+// object of the first one.
+func TestALongDifferenceIsUploadedOnce(t *testing.T) {
+	w := newWorld(t)
+	a := w.device()
+	a.mustSync()
+	long := edit{}
+	for i := range 2000 {
+		long[fmt.Sprintf("key %d", i)] = text(noise(uint64(i), 100))
+	}
+	a.commit(long)
+	packs := 0
+	for range 2 {
+		if body, err := a.page.Next(t.Context(), a.log.Append); body == nil || err != nil {
+			t.Fatalf("no body: %v", err)
+		}
+		before := packs
+		if packs, _ = w.objects(wire.KindPack); packs != 1 {
+			t.Fatalf("%d objects, %d before", packs, before)
+		}
+	}
+}
+
 func TestAVeryLongBodyIsAnObject(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.device(), w.device()
