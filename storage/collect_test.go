@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage"
 	"github.com/ledgerd/ledger/storage/index"
@@ -301,4 +303,49 @@ func TestCollectBesideTreeless(t *testing.T) {
 	wantState(t, w.s, d, false, &place)
 	w.must(checkClean(w.s))
 	w.close()
+}
+
+// TestCommitOfWhatIsBeingDeleted makes a commit with the nodes and the value of a pruned one, while
+// the record of their deletion is on its way to the log: the commit stores them again.
+func TestCommitOfWhatIsBeingDeleted(t *testing.T) {
+	for _, nodes := range []bool{true, false} { // the nodes go first
+		g := &gate{reached: make(chan struct{}), end: make(chan struct{})}
+		w := newWorld(t, 1, storage.Options{})
+		w.o.FS = vfstest.NewFaulty(w.mem, g.inject)
+		w.open()
+		again := edit{"again": noise(w.rng, 3000)}
+		w.commit(again)
+		w.commit(edit{"again": nil})
+		w.pruneAll()
+		c := w.s.NewCollector(storage.CollectOptions{})
+		collect := func() (err error) {
+			for n := c.Stats(); err == nil && n.Nodes+n.Pieces == c.Stats().Nodes+c.Stats().Pieces; {
+				_, err = c.Step(t.Context())
+			}
+			return err
+		}
+		if !nodes {
+			w.must(collect())
+		}
+		w.must(w.s.Fold(t.Context()))
+		g.mu.Lock()
+		g.armed = true
+		g.mu.Unlock()
+		var wg sync.WaitGroup
+		var collectErr error
+		wg.Go(func() { collectErr = collect() })
+		<-g.reached
+		made, err := w.submit(nil, again, 0)
+		w.must(err)
+		close(g.end)
+		wg.Wait()
+		w.must(collectErr)
+		w.must(w.wait(made))
+		w.must(w.verifyContent(w.s, made.c))
+		cycles(t, c, 3)
+		w.reopen()
+		w.must(w.verifyContent(w.s, made.c))
+		w.must(checkClean(w.s))
+		w.close()
+	}
 }

@@ -413,11 +413,12 @@ func TestEqualCommits(t *testing.T) {
 	w.close()
 }
 
-// gate is a file system whose writes wait and then fail.
+// gate is a file system of which one write waits and then has a result.
 type gate struct {
 	armed   bool
+	result  error
 	reached chan struct{}
-	failed  chan struct{}
+	end     chan struct{}
 	mu      sync.Mutex
 }
 
@@ -430,14 +431,14 @@ func (g *gate) inject(op vfstest.Op) error {
 		return nil
 	}
 	close(g.reached)
-	<-g.failed
-	return syscall.ENOSPC
+	<-g.end
+	return g.result
 }
 
 // TestFailureTakesBackWhatFollows fails an append while another group is collected behind it, and a
 // journal is open that relies on a piece in it: nothing of what follows is acknowledged (I1, I5).
 func TestFailureTakesBackWhatFollows(t *testing.T) {
-	g := &gate{reached: make(chan struct{}), failed: make(chan struct{})}
+	g := &gate{result: syscall.ENOSPC, reached: make(chan struct{}), end: make(chan struct{})}
 	w := newWorld(t, 1, storage.Options{})
 	w.o.FS = vfstest.NewFaulty(w.mem, g.inject)
 	w.open()
@@ -458,7 +459,7 @@ func TestFailureTakesBackWhatFollows(t *testing.T) {
 	defer j.Rollback()
 	_, err = putValue(t.Context(), j, "again", shared, 0) // held, as it seems
 	w.must(err)
-	close(g.failed)
+	close(g.end)
 	wg.Wait()
 	if !errors.Is(firstErr, base.ErrNoSpace) {
 		t.Fatalf("first: got %v, want ErrNoSpace", firstErr)
