@@ -76,7 +76,7 @@ func Probe(ctx context.Context, b Bucket, prefix string) (points []ProbePoint, e
 	p.ctx, p.stop = context.WithCancel(ctx)
 	defer p.stop()
 	defer func() {
-		if cleanErr := p.clean(); cleanErr != nil {
+		if cleanErr := p.clean(); cleanErr != nil && p.err == nil { // else it has the same cause
 			err = errors.Join(err, fmt.Errorf("remove what probe of %s has stored: %w", b, cleanErr))
 		}
 	}()
@@ -121,8 +121,12 @@ func (p *prober) clean() error {
 	return errors.Join(errs...)
 }
 
-// unasked reports whether err only says that the bucket could not be asked.
+// unasked reports whether err only says that the bucket could not be asked. A put that does not
+// find a name has not found the bucket.
 func (p *prober) unasked(err error) bool {
+	if e, ok := errors.AsType[*Error](err); ok && e.Op == OpPut && e.Class == ClassNotFound {
+		return true
+	}
 	switch ClassOf(err) {
 	case ClassBusy, ClassRetryable, ClassDenied, ClassQuota, ClassCanceled:
 		return err != nil

@@ -122,6 +122,21 @@ func TestProbeTellsTroubleFromLies(t *testing.T) {
 	}
 }
 
+// TestProbeOfNoBucket: where there is no bucket, or no right to anything, the first request that
+// says so ends the probe, and the error says it once.
+func TestProbeOfNoBucket(t *testing.T) {
+	for _, class := range []bucket.Class{bucket.ClassNotFound, bucket.ClassDenied} {
+		b := newMem()
+		b.SetBefore(func(op bucket.Op, name string) error {
+			return &bucket.Error{Op: op, Name: name, Class: class, Err: errors.New("the store says no")}
+		})
+		_, err := bucket.Probe(t.Context(), b, "p")
+		if bucket.ClassOf(err) != class || strings.Count(err.Error(), "the store says no") != 1 {
+			t.Errorf("%s: %v", class, err)
+		}
+	}
+}
+
 func TestProbeRefusesABadPrefix(t *testing.T) {
 	if _, err := bucket.Probe(t.Context(), newMem(), "../x"); !errors.Is(err, base.ErrInvalid) {
 		t.Error(err)

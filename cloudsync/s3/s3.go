@@ -250,6 +250,10 @@ func mapError(ctx context.Context, op bucket.Op, name string, err error) error {
 		status = http.StatusNotFound
 	case "PreconditionFailed":
 		status = http.StatusPreconditionFailed
+	default:
+		if status == http.StatusNotFound { // it says that something else is absent, such as the user
+			status = http.StatusForbidden
+		}
 	}
 	if status == http.StatusRequestedRangeNotSatisfiable {
 		err = fmt.Errorf("%w: %w", bucket.ErrRange, err)

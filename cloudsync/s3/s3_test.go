@@ -104,6 +104,7 @@ func TestCodes(t *testing.T) {
 		{400, "RequestTimeout", bucket.ClassRetryable}, {503, "SlowDown", bucket.ClassBusy}, {403, "QuotaExceeded", bucket.ClassQuota},
 		{400, "XMinioAdminBucketQuotaExceeded", bucket.ClassQuota}, {404, "NoSuchBucket", bucket.ClassNotFound}, {412, "PreconditionFailed", bucket.ClassExists},
 		{403, "SignatureDoesNotMatch", bucket.ClassDenied}, {409, "ConditionalRequestConflict", bucket.ClassBusy},
+		{404, "XAdminUserNotFound", bucket.ClassDenied},
 	} {
 		status, code = c.status, c.code
 		if err := put(b, "a", "x"); bucket.ClassOf(err) != c.want || bucket.Ambiguous(err) != (c.want == bucket.ClassRetryable || c.want == bucket.ClassBusy) {
