@@ -62,7 +62,8 @@ func (a *app) evicted(r admin.EvictReport, o admin.EvictOptions, err error) erro
 	if err == nil && o.FreeBytes > r.FreedBytes {
 		stay := ""
 		if n := len(r.Kept); n > 0 {
-			stay = fmt.Sprintf(": %s stay, because they are open or not in the cloud (see %s)", countText(n, "pages"), a.command("status", "--space"))
+			stay = fmt.Sprintf(": %s %s open or not in the cloud (see %s)", countText(n, "pages"),
+				choose(n == 1, "stays, because it is", "stay, because they are"), a.command("status", "--space"))
 		}
 		a.warn(fmt.Errorf("less than %s can be freed%s", sizeText(o.FreeBytes), stay))
 	}
@@ -93,6 +94,8 @@ func (a *app) stays(page ledger.PageRef, name string, bar admin.EvictBar, reason
 		hint, lose = a.command("check", "--repair", name), a.verb.Name() == "delete"
 	case admin.EvictBlank:
 		hint, lose = a.command("delete", name)+" removes it", false
+	case admin.EvictUnproved:
+		lose = false // when the bucket can be asked again, nothing need be lost
 	case admin.EvictNoCloud:
 		hint = a.command("cloud", "set", "URL", "--key-file", "FILE")
 	}

@@ -25,7 +25,7 @@ func (a *app) fetch(ctx context.Context, f fetchFlags) error {
 			if err != nil {
 				return err
 			}
-			a.outcome(false, "fetched", object{"page", pageText(page), "longValues", r.Values, "pieces", r.Pieces, "bytes", size(r.Bytes)})
+			a.outcome(false, choose(r.Values == 0, "no long values to fetch", "fetched"), object{"page", pageText(page), "longValues", r.Values, "pieces", r.Pieces, "bytes", size(r.Bytes)})
 			return nil
 		})
 	})
