@@ -30,6 +30,27 @@ func (p *page) lacking() (ds []object.Digest) {
 	return ds
 }
 
+// TestLostEpochs: a new device takes a log without an epoch for damage, not for an empty page. A
+// device with the page brings it back.
+func TestLostEpochs(t *testing.T) {
+	w := newWorld(t)
+	a := w.device()
+	a.commit(edit{"k": []byte("v")})
+	sync(t, a)
+	w.remove(a.names().Epoch(0))
+	b := w.device()
+	for range 2 {
+		if err := b.Sync(t.Context()); !errors.Is(err, cloudsync.ErrBucketDamaged) || !errors.Is(err, base.ErrCorrupt) {
+			t.Errorf("a new device: %v", err)
+		}
+	}
+	if _, err := a.Reupload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	sync(t, b)
+	same(t, a, b)
+}
+
 // TestFetchOfWhatWasMoved fetches pieces from a pack that is not there: the log says where they are
 // now, or nothing.
 func TestFetchOfWhatWasMoved(t *testing.T) {

@@ -307,7 +307,8 @@ func (p *Page) catchUp(ctx context.Context) (came bool, err error) {
 	return came, err
 }
 
-// nothing reports whether the bucket lacks the page.
+// nothing reports whether the bucket lacks the page. To a bare page, entries without an epoch are
+// damage; one with data begins the log again.
 func (p *Page) nothing(ctx context.Context) (bool, error) {
 	if !p.ses.lookAt.IsZero() { // one get is enough while waiting for the page to appear
 		_, err := bucket.SizeOf(ctx, p.b, p.names.Epoch(0))
@@ -319,6 +320,15 @@ func (p *Page) nothing(ctx context.Context) (bool, error) {
 	infos, err := p.b.List(ctx, "", p.names.Epochs(), 1)
 	if err != nil {
 		return false, fmt.Errorf("look for the page in the bucket: %w", err)
+	}
+	if len(infos) == 0 && p.isBare() {
+		entries, err := p.b.List(ctx, "", p.names.Logs(), 1)
+		if err != nil {
+			return false, fmt.Errorf("look for a log without an epoch: %w", err)
+		}
+		if len(entries) > 0 {
+			return false, pack.AsDamaged(&pagelog.DamageError{Object: p.names.Epoch(0), Err: fmt.Errorf("it is missing, and %s is there", entries[0].Name)})
+		}
 	}
 	if len(infos) == 0 {
 		p.looked()

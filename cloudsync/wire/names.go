@@ -50,8 +50,11 @@ func (n Names) Epochs() string { return n.Dir + epochsDir }
 // Epoch returns the name of epoch k.
 func (n Names) Epoch(k uint64) string { return n.Epochs() + digits(k) }
 
+// Logs returns the prefix of the names of all entries.
+func (n Names) Logs() string { return n.Dir + logDir }
+
 // Log returns the prefix of the names of all entries of an epoch.
-func (n Names) Log(e epoch.ID) string { return n.Dir + logDir + e.String() + "/" }
+func (n Names) Log(e epoch.ID) string { return n.Logs() + e.String() + "/" }
 
 // Entry returns the name of an entry.
 func (n Names) Entry(e epoch.ID, number uint64) string { return n.Log(e) + digits(number) }
