@@ -17,7 +17,6 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/bucket"
 	"github.com/ledgerd/ledger/cloudsync/pagelog"
 	"github.com/ledgerd/ledger/cloudsync/wire"
-	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/tier"
 )
 
@@ -116,37 +115,47 @@ func (w *world) synced() *page {
 	return p
 }
 
-// TestReuploadWithoutThePage spoils a checkpoint when only a device that is away has the page. A
-// device without it fails there with the object's name, until it is told to begin again.
+// TestReuploadWithoutThePage spoils a checkpoint, or the first entry, when only a device that is
+// away has the page. A device without it fails there with the object's name, until it is told to
+// begin again.
 func TestReuploadWithoutThePage(t *testing.T) {
 	for name, spoil := range spoilers {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			a := w.device()
-			a.commit(edit{"a": text("x"), "long": noise(1, 1_500_000)})
-			sync(t, a)
-			if err := a.Checkpoint(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			for _, n := range w.checkpoints() {
-				spoil(w, n)
-			}
-			b := w.device()
-			if err := b.Sync(t.Context()); !errors.Is(err, cloudsync.ErrBucketDamaged) || !strings.Contains(err.Error(), "/checkpoints/") {
-				t.Fatal(err)
-			}
-			if _, err := b.Reupload(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			b.commit(edit{"b": text("y")})
-			sync(t, b)
-			w.clock.Advance(25 * time.Hour)
-			sync(t, a, b)
-			same(t, a, b, w.synced())
-			if len(b.content()) != 3 {
-				t.Errorf("%d keys", len(b.content()))
-			}
-		})
+		for _, of := range []string{"/checkpoints/", "/log/"} {
+			t.Run(name+of, func(t *testing.T) {
+				w := newWorld(t)
+				a := w.device()
+				a.commit(edit{"a": text("x"), "long": noise(1, 1_500_000)})
+				sync(t, a)
+				spoilt := []string{w.entry(1)}
+				if of == "/checkpoints/" {
+					if err := a.Checkpoint(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+					spoilt = w.checkpoints()
+				} else {
+					a.commit(edit{"later": text("x")})
+					sync(t, a)
+				}
+				for _, n := range spoilt {
+					spoil(w, n)
+				}
+				b := w.device()
+				if err := b.Sync(t.Context()); !errors.Is(err, cloudsync.ErrBucketDamaged) || !strings.Contains(err.Error(), of) {
+					t.Fatal(err)
+				}
+				if _, err := b.Reupload(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				b.commit(edit{"b": text("y")})
+				sync(t, b)
+				w.clock.Advance(25 * time.Hour)
+				sync(t, a, b)
+				same(t, a, b, w.synced())
+				if want := map[string]int{"/checkpoints/": 3, "/log/": 4}[of]; len(b.content()) != want {
+					t.Errorf("%d keys, want %d", len(b.content()), want)
+				}
+			})
+		}
 	}
 }
 
@@ -454,7 +463,8 @@ func TestDeviceNoticesThatTheNextEntryIsMissing(t *testing.T) {
 	}
 }
 
-// TestHoleIsNamed tells callers which entry is missing.
+// TestHoleIsNamed tells callers which entry is missing. Where no device is there that has the page,
+// the user may begin the log again; then a device that has it sends it.
 func TestHoleIsNamed(t *testing.T) {
 	w := newWorld(t)
 	a := w.device()
@@ -472,9 +482,11 @@ func TestHoleIsNamed(t *testing.T) {
 	if st := b.State(); st.Download != cloudsync.Failing || !errors.Is(st.DownloadErr, cloudsync.ErrBucketDamaged) {
 		t.Errorf("state %+v", st)
 	}
-	if _, err := b.Reupload(t.Context()); !errors.Is(err, base.ErrCorrupt) {
-		t.Errorf("a page without content begins a log: %v", err)
+	if _, err := b.Reupload(t.Context()); err != nil {
+		t.Fatal(err)
 	}
+	sync(t, a, b)
+	same(t, a, b, w.synced())
 }
 
 var lossSeeds = flag.Int("loss-seeds", tier.Of(6, 24, 240), "seeds of TestReuploadAfterAnyLoss")

@@ -66,7 +66,9 @@ func (p *Page) startOver(ctx context.Context, drop func(ctx context.Context) err
 			return err
 		}
 	}
-	_, err = p.catchUp(ctx)
+	if _, err = p.catchUp(ctx); err == nil && p.isBare() {
+		err = p.audit(ctx) // the end of the log may be a hole
+	}
 	if p.isBare() && (err == nil || drop != nil) || err != nil && !mended(err) {
 		return err // a renewal would add nothing, or lose what was not read
 	}
