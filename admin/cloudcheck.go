@@ -7,6 +7,7 @@ import (
 
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/cloudsync"
+	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/bridge"
 )
 
@@ -51,7 +52,7 @@ func CheckCloud(ctx context.Context, repo *ledger.Repository, o *CloudCheckOptio
 	err = r.CloudTurn(ctx, "check the bucket", func(ctx context.Context) error {
 		err := r.Cloud.CheckKeyring(ctx, how.Repair)
 		if !how.Repair && errors.Is(err, ledger.ErrCorrupt) {
-			damage, err = err, nil
+			damage, err = base.WithClass(err, ledger.ErrCloudDamaged), nil
 		}
 		return err
 	})

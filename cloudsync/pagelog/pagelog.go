@@ -96,7 +96,7 @@ var (
 	ErrWiped = errors.New("the bucket has lost all of the page")
 	// ErrRolledBack reports a bucket that has epochs, but no longer the device's: it is another
 	// bucket, or an older state.
-	ErrRolledBack = errors.New("the bucket is in another state than the device has seen")
+	ErrRolledBack = errors.New("the epoch of this device is not there")
 	// ErrUnjoinable reports a checkpoint that is missing or bad, or that needs an object that is.
 	ErrUnjoinable = errors.New("the checkpoint cannot be used")
 	// ErrDeleted reports a page that was deleted for all devices.

@@ -56,7 +56,8 @@ func (a *app) printCloudCheck(r admin.CloudCheckReport) {
 	found := func(d cloudsync.DamagedObject) object {
 		return object{"object", d.Name, "message", plain(errText(d.Err))}
 	}
-	if a.json || !a.quiet || len(r.Damaged)+len(r.Newer) > 0 {
+	told := r.Err != nil // by the error of the verb
+	if a.json || !a.quiet && !told || len(r.Damaged)+len(r.Newer) > 0 {
 		a.show(object{
 			"page", nameOf(r.Ledger, r.Name, r.ID), "objects", r.Objects, "bytes", size(r.Bytes), "damaged", objects(r.Damaged, found),
 			"moreDamaged", r.More, "newer", objects(r.Newer, found), "repaired", r.Repaired, "missingPieces", r.Missing, "error?", r.Err,

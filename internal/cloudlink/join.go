@@ -192,7 +192,7 @@ func masterKey(f *file, pass secret.Bytes, chain *seal.Chain) (seal.MasterKey, e
 // keyError makes errors about keys match base.ErrWrongKey.
 func keyError(err error) error {
 	if errors.Is(err, seal.ErrPlaintext) {
-		return fmt.Errorf("%w: a key is given: %w", base.ErrWrongKey, err)
+		return base.WithClass(err, base.ErrWrongKey)
 	}
 	return err
 }
