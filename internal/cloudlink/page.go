@@ -266,10 +266,10 @@ func (s *Page) Remembered(ctx context.Context, unsynced []commit.ID) (cloudsync.
 	}
 	if out.UploadErr == nil && out.DownloadErr == nil {
 		if rec.UpErr != "" {
-			out.Upload, out.UploadErr = cloudsync.Failing, errors.New(rec.UpErr)
+			out.Upload, out.UploadErr = max(rec.Up, cloudsync.Failing), errors.New(rec.UpErr)
 		}
 		if rec.DownErr != "" {
-			out.Download, out.DownloadErr = cloudsync.Failing, errors.New(rec.DownErr)
+			out.Download, out.DownloadErr = max(rec.Down, cloudsync.Failing), errors.New(rec.DownErr)
 		}
 	}
 	return out, nil

@@ -27,6 +27,9 @@ type pageRecord struct {
 	// UpErr and DownErr say why the last upload and download failed, "" when they succeeded.
 	UpErr   string `json:"upError,omitempty"`
 	DownErr string `json:"downError,omitempty"`
+	// Up and Down are the activities after these failures.
+	Up   cloudsync.Activity `json:"up,omitempty"`
+	Down cloudsync.Activity `json:"down,omitempty"`
 }
 
 const (
@@ -102,10 +105,10 @@ func (rec *syncRecord) note(s *cloudsync.PageState) {
 	}
 	p.UpErr, p.DownErr = "", ""
 	if s.UploadErr != nil {
-		p.UpErr = s.UploadErr.Error()
+		p.UpErr, p.Up = s.UploadErr.Error(), s.Upload
 	}
 	if s.DownloadErr != nil {
-		p.DownErr = s.DownloadErr.Error()
+		p.DownErr, p.Down = s.DownloadErr.Error(), s.Download
 	}
 }
 

@@ -73,6 +73,7 @@ func (l *Link) noteFailure(ctx context.Context, conn *Conn, err error) {
 	for _, k := range keys {
 		p := l.record.page(k)
 		p.UpErr, p.DownErr = err.Error(), err.Error()
+		p.Up, p.Down = activityOf(err), activityOf(err)
 	}
 	l.mu.Unlock()
 	l.Remember()
