@@ -212,6 +212,7 @@ func (a *app) hintOf(err error) string {
 			"Removed files stay in the history"},
 		{damaged("key file"), "the key file is damaged, or is not a key file: replace it by your copy of the key, " +
 			"or name the copy with " + setCloud},
+		{damaged("file cloud"), setCloud + ", with its former cloud"},
 		{damaged("file repository"), a.command("check", "--repair") + " makes it again; no stored data is lost"},
 		{errors.Is(err, ledger.ErrNoRepository), "create one with " + a.process.Program +
 			" init, or name another directory with --dir or LEDGER_DIR"},
