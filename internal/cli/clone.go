@@ -35,6 +35,9 @@ func (a *app) clone(ctx context.Context, f cloneFlags) error {
 	}
 	pages, err := repo.Sync(ctx)
 	p.finish()
+	if err == nil && len(pages) == 0 {
+		a.tell("the bucket has no pages yet: sync brings them when another device has sent them")
+	}
 	err = errors.Join(a.synced(repo, admin.SyncMetrics{}, pages, err), f.keep(ctx, repo))
 	return errors.Join(err, repo.Close())
 }
