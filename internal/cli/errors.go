@@ -190,7 +190,7 @@ func (a *app) hintOf(err error) string {
 	}
 	corrupt, _ := errors.AsType[*ledger.CorruptError](err)
 	damaged := func(where string) bool { return corrupt != nil && corrupt.Where == where }
-	ofBucket := is[*bucket.Error](err)
+	of, ofBucket := errors.AsType[*bucket.Error](err)
 	setCloud := a.command("cloud", "set", "URL", "--key-file", "FILE")
 	reupload := a.command("sync", "--reupload")
 	for _, h := range []struct {
@@ -206,6 +206,8 @@ func (a *app) hintOf(err error) string {
 		{ofBucket && errors.Is(err, fs.ErrPermission),
 			"check the rights in the bucket, of the directory or of the credentials; " +
 				"nothing is lost, and sync then continues"},
+		{ofBucket && of.Op == bucket.OpPut && of.Class == bucket.ClassNotFound,
+			"make the bucket, or correct its name in the URL"},
 		{ofBucket && errors.Is(err, ledger.ErrNetwork) && errors.Is(err, fs.ErrNotExist),
 			"if the bucket is on a disk that is not mounted, mount it; nothing is lost, and sync then continues"},
 		{is[*filetree.RemovalError](err), "if this is intended: --mirror; to only add and change files: --no-delete. " +

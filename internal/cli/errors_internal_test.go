@@ -67,4 +67,8 @@ func TestHintOfADirectoryThatIsGone(t *testing.T) {
 			t.Errorf("hint of %v: %s", err, hint)
 		}
 	}
+	nowhere := &bucket.Error{Op: bucket.OpPut, Name: "x", Class: bucket.ClassNotFound}
+	if hint := (&app{}).hintOf(nowhere); !strings.HasPrefix(hint, "make the bucket") {
+		t.Errorf("hint of %v: %s", nowhere, hint)
+	}
 }
