@@ -64,6 +64,28 @@ func TestALongDifferenceIsUploadedOnce(t *testing.T) {
 	}
 }
 
+// TestManyPieces makes LAZY values EAGER: a reader lacks more values, and more pieces of a value,
+// than it fetches at once.
+func TestManyPieces(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.device(), w.device()
+	lazy, eager := edit{}, edit{}
+	add := func(key, content string) {
+		lazy[key], eager["eager "+key] = &val{content: content, lazy: true}, text(content)
+	}
+	for i := range 1500 {
+		add(fmt.Sprint(i), noise(uint64(i), 300))
+	}
+	add("long", noise(7, 80<<20))
+	for _, e := range []edit{lazy, eager} {
+		a.commit(e)
+		a.mustSync()
+		b.mustSync()
+	}
+	w.b.Wipe() // nothing more can be fetched
+	b.wantHead()
+}
+
 func TestAVeryLongBodyIsAnObject(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.device(), w.device()

@@ -17,7 +17,7 @@ import (
 )
 
 // These are bounds during the verification of values: pieces fetched at once, values that wait for
-// them, and parts of values remembered as good.
+// them, and parts of values remembered as good. Values that wait may add one piece each.
 const (
 	maxMissing = 4096
 	maxWaiting = 1024
@@ -244,11 +244,7 @@ func (v *values) settle(ctx context.Context) error {
 		}
 		waiting := v.waiting
 		v.waiting = nil
-		for i, p := range waiting {
-			if len(v.missing) >= maxMissing {
-				v.waiting = append(v.waiting, waiting[i:]...)
-				break
-			}
+		for _, p := range waiting {
 			whole, err := v.check(ctx, p, 0)
 			if err != nil {
 				return fmt.Errorf("value %s: %w", p.digest, err)
