@@ -364,7 +364,7 @@ func (v *salvage) keepOf(ctx context.Context, b *rebuilder, p segment.Part) erro
 	if !p.Damaged {
 		return nil
 	}
-	k := &keeping{v: v, b: b, mine: map[object.Digest]op{}, covered: v.old.reflects(segment.Damage{Segment: p.Info.Segment, End: p.Info.End})}
+	k := &keeping{v: v, b: b, mine: map[object.Digest]op{}, commits: map[commit.ID]bool{}, covered: v.old.reflects(segment.Damage{Segment: p.Info.Segment, End: p.Info.End})}
 	kept, err := k.choose(ctx, p)
 	if err != nil {
 		return err
@@ -398,6 +398,7 @@ type keeping struct {
 	v       *salvage
 	b       *rebuilder
 	mine    map[object.Digest]op // that stay and store something
+	commits map[commit.ID]bool   // that stay
 	covered bool                 // the old index covers the batch: it supplies what is not verifiable by itself
 }
 
@@ -457,6 +458,8 @@ func (k *keeping) choose(ctx context.Context, p segment.Part) ([]segment.Record,
 			o := c.o
 			o.content = slices.Clone(o.content)
 			k.mine[o.digest] = o
+		case recCommit:
+			k.commits[c.o.commit.ID] = true
 		}
 		out = append(out, c.rec)
 	}
@@ -489,7 +492,9 @@ func (k *keeping) keep(ctx context.Context, o *op, explained bool) (bool, error)
 		return explained || k.v.known[o.commit.ID], nil
 	case recRows, recComplete:
 		return explained, nil
-	case recTag, recTagReceived, recTagSynced, recExplain, recPlaces, recUnplaced, recStatus, recMetadata:
+	case recExplain:
+		return explained && k.commits[*o.merge], nil
+	case recTag, recTagReceived, recTagSynced, recPlaces, recUnplaced, recStatus, recMetadata:
 		return explained && !k.covered, nil
 	}
 	return false, nil

@@ -168,6 +168,27 @@ func (g *golden) promises(s *storage.Store, r *storage.SalvageReport) error {
 	return nil
 }
 
+// TestSalvageOfADamagedMerge: the explanation of a merge goes with a merge that is lost.
+func TestSalvageOfADamagedMerge(t *testing.T) {
+	g := newGolden(t, 1, storage.Options{SegmentBytes: 64 << 10}, "")
+	found := false
+	for name, b := range g.segments() {
+		at := bytes.Index(b, g.merge.Encode())
+		if at < 0 {
+			continue
+		}
+		found = true
+		o, m := g.copyOf()
+		o.MemoryIndex = index.NewMemory()
+		damage(t, m, filepath.Join(g.o.Dir, name), flip(at+1, 1, b))
+		_, err := g.salvaged(o, false)
+		g.must(err)
+	}
+	if !found {
+		t.Error("no segment has the merge")
+	}
+}
+
 // TestSalvage flips bytes of segments, cuts and removes them. With page.db nothing but content can
 // be gone; without it, what is gone is told. A second check is clean always.
 func TestSalvage(t *testing.T) {
