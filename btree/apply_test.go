@@ -192,21 +192,22 @@ func lowKeys(n, length int) []string {
 	return out
 }
 
-// A node beyond the size of a piece is split; the store reads it back from its pieces.
+// A node may be longer than a piece of a value.
 func TestLargeNodes(t *testing.T) {
 	s, m := newStore(), model{}
 	for _, k := range lowKeys(100, limits.MaxKeyBytes) {
 		m[k] = inline(k, "v")
 	}
 	root := build(t, s, m)
-	if !root.Kind().IsIndex() || !root.Kind().IsNode() {
-		t.Errorf("root is a %s", root.Kind())
+	if n := s.nodes[root]; n.Len() != 100 || len(n.Bytes()) < 100*limits.MaxKeyBytes {
+		t.Errorf("a root of %d entries and %d bytes", n.Len(), len(n.Bytes()))
 	}
 	checkTree(t, s, root, m)
 	k := m.keys()[50]
+	s.put = nil
 	root = apply(t, s, root, edit{k: nil})
 	delete(m, k)
-	if len(s.put) != 1 || !s.put[0].Split || s.put[0].Base.IsZero() {
+	if len(s.put) != 1 || s.put[0].Base.IsZero() {
 		t.Errorf("put %d nodes", len(s.put))
 	}
 	if want := build(t, s, m); root != want {
@@ -217,9 +218,7 @@ func TestLargeNodes(t *testing.T) {
 	for _, k := range m.keys()[3:] {
 		ed[k] = nil
 	}
-	if root = apply(t, s, root, ed); root.Kind().IsIndex() {
-		t.Errorf("small node of %d keys is split", len(keep))
-	}
+	checkTree(t, s, apply(t, s, root, ed), model{keep[0]: m[keep[0]], keep[1]: m[keep[1]], keep[2]: m[keep[2]]})
 }
 
 func TestTooLargeNode(t *testing.T) {
@@ -257,7 +256,7 @@ func TestApplyRefuses(t *testing.T) {
 	own := errors.New("own")
 	ref := reference("k", "v", 1000, object.Eager)
 	node, small, priority, huge := ref, ref, ref, ref
-	node.Digest[0] = byte(object.NodeBit)
+	node.Digest[0] = byte(object.Node)
 	small.Size = btree.InlineLimit
 	priority.Priority = 2
 	huge.Size = 1 << 63

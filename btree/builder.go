@@ -8,7 +8,6 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/limits"
 	"github.com/ledgerd/ledger/object"
-	"github.com/ledgerd/ledger/split"
 
 	fb "github.com/ledgerd/ledger/flatbuffers"
 )
@@ -244,15 +243,7 @@ func (b *builder) put(ctx context.Context, level int, n *openNode) (d object.Dig
 	if o := &n.best; o.count == len(n.entries) && string(o.node.Bytes()) == string(content) {
 		return o.digest, nil
 	}
-	nn := NewNode{Content: content, View: &n.node, Base: n.best.digest, Split: len(content) > limits.MaxPieceBytes}
-	if nn.Split {
-		nn.Digest, err = split.SplitBytes(ctx, split.DefaultTable(), object.NodeBit, content, emitTo(b.sink))
-		if err != nil {
-			return d, fmt.Errorf("split tree node of %d bytes: %w", len(content), err)
-		}
-	} else {
-		nn.Digest = object.Sum(object.NodeBit, content)
-	}
+	nn := NewNode{Digest: object.Sum(object.Node, content), Content: content, View: &n.node, Base: n.best.digest}
 	if err := b.sink.PutNode(ctx, nn); err != nil {
 		return d, fmt.Errorf("put tree node %s: %w", nn.Digest, err)
 	}

@@ -23,7 +23,7 @@ func drawNode(rt *rapid.T) *fb.Node {
 	var cs []fb.Child
 	for i := range 12 {
 		if rapid.Bool().Draw(rt, "child") {
-			digest := object.Sum(object.NodeBit, []byte{byte(rapid.IntRange(0, 12).Draw(rt, "digest"))})
+			digest := object.Sum(object.Node, []byte{byte(rapid.IntRange(0, 12).Draw(rt, "digest"))})
 			c := fb.Child{Gap: len(es), Level: rapid.IntRange(0, level-1).Draw(rt, "child level"), Digest: digest}
 			if n := len(cs); n == 0 || cs[n-1].Gap < c.Gap {
 				cs = append(cs, c)
@@ -60,7 +60,7 @@ func testNode(t testing.TB, change func(i int, e *fb.Entry, c *fb.Child) (dropEn
 	var cs []fb.Child
 	for i := range 16 {
 		e := inline(fmt.Sprintf("key %012d", i), fmt.Sprintf("%0100d", i))
-		c := fb.Child{Gap: len(es), Digest: object.Sum(object.NodeBit, []byte{byte(i)})}
+		c := fb.Child{Gap: len(es), Digest: object.Sum(object.Node, []byte{byte(i)})}
 		dropEntry, dropChild := false, false
 		if change != nil {
 			dropEntry, dropChild = change(i, &e, &c)
@@ -94,7 +94,7 @@ func TestDeltaIsSmall(t *testing.T) {
 		}), 116 + 20},
 		"child": {testNode(t, func(i int, _ *fb.Entry, c *fb.Child) (bool, bool) {
 			if i == 7 {
-				c.Digest = object.Sum(object.NodeBit, nil)
+				c.Digest = object.Sum(object.Node, nil)
 			}
 			return false, false
 		}), object.DigestSize + 11},

@@ -15,9 +15,7 @@ import (
 
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/internal/base"
-	"github.com/ledgerd/ledger/internal/limits"
 	"github.com/ledgerd/ledger/object"
-	"github.com/ledgerd/ledger/split"
 
 	fb "github.com/ledgerd/ledger/flatbuffers"
 )
@@ -85,8 +83,6 @@ func (s *store) PutNode(_ context.Context, n btree.NewNode) error {
 		return errors.New("a node without entries")
 	case s.nodes[n.Digest] != nil:
 		return fmt.Errorf("node %s is there", n.Digest)
-	case n.Split != (len(n.Content) > limits.MaxPieceBytes):
-		return fmt.Errorf("node of %d bytes with split %t", len(n.Content), n.Split)
 	case !bytes.Equal(n.View.Bytes(), n.Content):
 		return errors.New("view and content differ")
 	case !n.Base.IsZero() && s.nodes[n.Base].Level() != view.Level():
@@ -97,13 +93,7 @@ func (s *store) PutNode(_ context.Context, n btree.NewNode) error {
 			return errors.New("parent before child")
 		}
 	}
-	if n.Split {
-		r := split.NewReader(context.Background(), s, n.Digest, uint64(len(n.Content)))
-		got := make([]byte, len(n.Content))
-		if _, err := r.ReadAt(got, 0); err != nil || !bytes.Equal(got, n.Content) {
-			return fmt.Errorf("pieces of the node: %w", err)
-		}
-	} else if err := n.Digest.Verify(n.Content); err != nil {
+	if err := n.Digest.Verify(n.Content); err != nil {
 		return err
 	}
 	s.nodes[n.Digest] = view

@@ -29,7 +29,7 @@ const (
 
 // EmptyRoot is the digest of the node at level 0 without entries, the root of an empty tree. The
 // node is never stored.
-var EmptyRoot = object.Sum(object.NodeBit, fb.EmptyNode())
+var EmptyRoot = object.Sum(object.Node, fb.EmptyNode())
 
 // levelHash finds the levels of keys in a page, 0 to MaxLevel: the number of leading zero groups of
 // FanoutBits bits in the SipHash-2-4 of a key under the page id, of which it has the two halves.
@@ -93,7 +93,7 @@ func checkEntry(e *fb.Entry) error {
 		return fmt.Errorf("value of %d bytes that is not inline: %w", e.Size, base.ErrInvalid)
 	case !e.Inline && (e.Size > math.MaxInt64 || e.Priority > object.Lazy):
 		return fmt.Errorf("value of %d bytes with %s: %w", e.Size, e.Priority, base.ErrInvalid)
-	case !e.Inline && e.Digest.Kind()&^object.IndexBit != 0:
+	case !e.Inline && e.Digest.Kind() > object.Index:
 		return fmt.Errorf("value named by a %s: %w", e.Digest.Kind(), base.ErrInvalid)
 	}
 	return nil

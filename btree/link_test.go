@@ -173,7 +173,7 @@ func TestOuterGapElsewhere(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		tree.Root = object.Sum(object.NodeBit, lie.Bytes())
+		tree.Root = object.Sum(object.Node, lie.Bytes())
 		s.nodes[tree.Root] = lie
 		if e, ok, err := tree.Get(t.Context(), second); !errors.Is(err, base.ErrCorrupt) {
 			t.Fatalf("key %q below the gap's bounds: %v, %v, %v", second, e, ok, err)

@@ -25,9 +25,8 @@ type Sink interface {
 	// PutNode receives a new node. n.Content and n.View are valid only during the call; see
 	// fb.Node.KeepIn.
 	PutNode(ctx context.Context, n NewNode) error
-	// PutPiece receives a piece of a value, or of a node that is longer than limits.MaxPieceBytes,
-	// before PutNode of that node. content is valid only during the call. The sink may have the
-	// piece already.
+	// PutPiece receives a piece of a value. content is valid only during the call. The sink may
+	// have the piece already.
 	PutPiece(ctx context.Context, d object.Digest, content []byte) error
 }
 
@@ -42,9 +41,6 @@ type NewNode struct {
 	// Base names the node of the old tree, at the same level, that shares most entries with it;
 	// zero when no entry comes from an old node.
 	Base object.Digest
-	// Split says that Content is longer than limits.MaxPieceBytes, so that the node is stored as
-	// the pieces that PutPiece received; Digest then names an index piece.
-	Split bool
 }
 
 // Tree is a version of a page's content. It is a value; copies are independent.

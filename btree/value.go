@@ -18,7 +18,7 @@ func PutValue(ctx context.Context, sink Sink, t *split.Table, value []byte, p ob
 	if len(value) <= InlineLimit {
 		return inlineEntry(bytes.Clone(value)), nil
 	}
-	root, err := split.SplitBytes(ctx, t, object.Chunk, value, emitTo(sink))
+	root, err := split.SplitBytes(ctx, t, value, emitTo(sink))
 	return fb.Entry{Digest: root, Size: uint64(len(value)), Priority: p}, err
 }
 
@@ -27,7 +27,7 @@ func PutValue(ctx context.Context, sink Sink, t *split.Table, value []byte, p ob
 func PutReader(ctx context.Context, sink Sink, t *split.Table, r io.Reader, p object.Priority) (fb.Entry, error) {
 	var inline []byte
 	first, emit := true, emitTo(sink)
-	root, size, err := split.Split(ctx, t, object.Chunk, r, func(ctx context.Context, s split.Piece) error {
+	root, size, err := split.Split(ctx, t, r, func(ctx context.Context, s split.Piece) error {
 		if first && len(s.Content) <= InlineLimit { // such a short first chunk is the whole value
 			inline = bytes.Clone(s.Content)
 			return nil

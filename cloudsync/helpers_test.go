@@ -321,7 +321,7 @@ func changeOf(ctx context.Context, j *storage.Journal, k string, v []byte) (btre
 		c.Entry.Priority = object.Lazy
 	}
 	var err error
-	c.Entry.Digest, err = split.SplitBytes(ctx, split.DefaultTable(), object.Chunk, v, func(ctx context.Context, p split.Piece) error {
+	c.Entry.Digest, err = split.SplitBytes(ctx, split.DefaultTable(), v, func(ctx context.Context, p split.Piece) error {
 		return j.PutPiece(ctx, p.Digest, p.Content)
 	})
 	return c, err

@@ -190,7 +190,7 @@ func (p *page) badEntry() (name string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	root := object.Sum(object.NodeBit, []byte("no such tree"))
+	root := object.Sum(object.Node, []byte("no such tree"))
 	c, err := commit.New(commit.Params{Now: start, Root: root, Parents: []*commit.Commit{commit.First()}})
 	if err != nil {
 		t.Fatal(err)

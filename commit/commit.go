@@ -59,7 +59,7 @@ type Commit struct {
 func First() *Commit { return first() }
 
 var first = sync.OnceValue(func() *Commit {
-	c, err := encode(&fb.Commit{Root: object.Sum(object.NodeBit, fb.EmptyNode())})
+	c, err := encode(&fb.Commit{Root: object.Sum(object.Node, fb.EmptyNode())})
 	if err != nil {
 		panic(fmt.Sprintf("encode the first commit: %v", err)) // its values are constants
 	}

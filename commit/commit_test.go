@@ -25,7 +25,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-func root(i int) object.Digest { return object.Sum(object.NodeBit, fmt.Append(nil, i)) }
+func root(i int) object.Digest { return object.Sum(object.Node, fmt.Append(nil, i)) }
 
 func at(ns int64) time.Time { return time.Unix(0, ns) }
 
@@ -95,7 +95,7 @@ func TestGolden(t *testing.T) {
 func TestFirst(t *testing.T) {
 	c := commit.First()
 	checkRoundTrip(t, c)
-	if !c.IsFirst() || c.Timestamp != 0 || len(c.Parents) != 0 || c.Device != "" || c.Message != "" || c.Root != object.Sum(object.NodeBit, fb.EmptyNode()) {
+	if !c.IsFirst() || c.Timestamp != 0 || len(c.Parents) != 0 || c.Device != "" || c.Message != "" || c.Root != object.Sum(object.Node, fb.EmptyNode()) {
 		t.Errorf("first commit: %+v", c)
 	}
 	if err := commit.CheckParents(c, nil); err != nil {

@@ -38,7 +38,7 @@ func benchChildren(n int) []fb.Child {
 	children := make([]fb.Child, 0, n+1)
 	for i := range n + 1 {
 		if i%16 != 7 {
-			children = append(children, fb.Child{Gap: i, Digest: object.Sum(object.NodeBit, []byte{byte(i)})})
+			children = append(children, fb.Child{Gap: i, Digest: object.Sum(object.Node, []byte{byte(i)})})
 		}
 	}
 	return children

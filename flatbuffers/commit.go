@@ -71,7 +71,7 @@ func (c *Commit) check() (problem string, tooLarge bool) {
 		return fmt.Sprintf("generation %d with %d parents", c.Generation, len(c.Parents)), false
 	case len(c.Parents) == maxParents && bytes.Compare(c.Parents[0][:], c.Parents[1][:]) >= 0:
 		return "parents are not strictly ascending", false
-	case !c.Root.Valid() || !c.Root.Kind().IsNode():
+	case !c.Root.Kind().IsNode():
 		return fmt.Sprintf("root with prefix %#02x is no node", c.Root[0]), false
 	case !utf8.ValidString(c.Device):
 		return "device is not UTF-8", false

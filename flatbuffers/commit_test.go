@@ -19,13 +19,13 @@ import (
 )
 
 func commitCases() map[string]fb.Commit {
-	root := digest(object.NodeBit, 7)
+	root := digest(object.Node, 7)
 	return map[string]fb.Commit{
-		"first":      {Root: object.Sum(object.NodeBit, fb.EmptyNode())},
-		"plain":      {Timestamp: 1_700_000_000_000_000_001, Generation: 1, Root: root, Parents: [][32]byte{{1, 2, 3}}},
-		"merge":      {Timestamp: limits.MaxTimestamp, Generation: 1<<64 - 1, Root: root, Parents: [][32]byte{{1}, {1, 1}}},
-		"named":      {Timestamp: 5, Generation: 2, Root: root, Parents: [][32]byte{{9}}, Device: "löwe", Message: "three words\nand a line\x00"},
-		"node index": {Timestamp: 5, Generation: 2, Root: digest(object.NodeBit|object.IndexBit, 1), Parents: [][32]byte{{9}}, Device: "abc", Message: "abcd"},
+		"first":  {Root: object.Sum(object.Node, fb.EmptyNode())},
+		"plain":  {Timestamp: 1_700_000_000_000_000_001, Generation: 1, Root: root, Parents: [][32]byte{{1, 2, 3}}},
+		"merge":  {Timestamp: limits.MaxTimestamp, Generation: 1<<64 - 1, Root: root, Parents: [][32]byte{{1}, {1, 1}}},
+		"named":  {Timestamp: 5, Generation: 2, Root: root, Parents: [][32]byte{{9}}, Device: "löwe", Message: "three words\nand a line\x00"},
+		"padded": {Timestamp: 5, Generation: 2, Root: digest(object.Node, 1), Parents: [][32]byte{{9}}, Device: "abc", Message: "abcd"},
 	}
 }
 
@@ -103,7 +103,7 @@ func TestCommitProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := fb.Commit{
 			Timestamp: rapid.Int64Range(0, limits.MaxTimestamp).Draw(t, "timestamp"),
-			Root:      digest(object.NodeBit, rapid.Int().Draw(t, "root")),
+			Root:      digest(object.Node, rapid.Int().Draw(t, "root")),
 			Device:    rapid.StringN(0, 20, limits.MaxDeviceBytes).Draw(t, "device"),
 			Message:   rapid.StringN(0, 60, 300).Draw(t, "message"),
 		}

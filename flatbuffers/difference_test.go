@@ -21,7 +21,7 @@ func drawItems(t *rapid.T) (entries []fb.Entry, children []fb.Child) {
 	}
 	for gap := range len(keys) + 1 {
 		if rapid.Bool().Draw(t, "child") {
-			children = append(children, fb.Child{Gap: gap, Digest: object.Sum(object.NodeBit, []byte{byte(gap)})})
+			children = append(children, fb.Child{Gap: gap, Digest: object.Sum(object.Node, []byte{byte(gap)})})
 		}
 	}
 	return entries, children
@@ -47,7 +47,7 @@ func TestNextDifference(t *testing.T) {
 		}
 		for i := range children {
 			if rapid.IntRange(0, 3).Draw(t, "change child") == 0 {
-				children[i].Digest = object.Sum(object.NodeBit, []byte{byte(i), 1})
+				children[i].Digest = object.Sum(object.Node, []byte{byte(i), 1})
 				differ[2*children[i].Gap] = true
 			}
 		}

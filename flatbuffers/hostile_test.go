@@ -202,7 +202,7 @@ func TestHeldMeaning(t *testing.T) {
 	node := func(f func(b []byte)) []byte {
 		b := mustNode(t, nodeCase{Level: 1,
 			Entries:  []fb.Entry{inline("a", "1"), reference("b", object.Chunk, 200, object.Eager)},
-			Children: []fb.Child{{Gap: 1, Digest: digest(object.NodeBit, 1)}},
+			Children: []fb.Child{{Gap: 1, Digest: digest(object.Node, 1)}},
 		})
 		f(b)
 		return b

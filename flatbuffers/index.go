@@ -57,33 +57,20 @@ func putIndexHeader(b []byte, n int) {
 	putOffset(b, indexIDsField, indexIDsPos(n))
 }
 
-// indexSum adds up the sizes of children and returns what is wrong with them, or "".
-type indexSum struct {
-	total uint64
-	node  bool
-	any   bool
-}
-
-func (s *indexSum) add(d object.Digest, size uint64) (problem string) {
+// check returns what is wrong with a child after children of total bytes, or "".
+func (c *IndexChild) check(total uint64) (problem string) {
 	switch {
-	case !d.Valid():
-		return "digest has a reserved bit"
-	case s.any && d.Kind().IsNode() != s.node:
-		return "pieces of nodes and of values are mixed"
-	case size == 0:
+	case c.Size == 0:
 		return "size is 0"
-	case size > math.MaxInt64-s.total:
+	case c.Size > math.MaxInt64-total:
 		return "sizes add up to more than 2^63-1"
 	}
-	s.total += size
-	s.node, s.any = d.Kind().IsNode(), true
-	return ""
+	return checkValueDigest(c.Digest[0])
 }
 
 // EncodeIndex returns the canonical bytes of an index piece with the given children, which it does
-// not retain: 2 to MaxIndexChildren of them, all pieces of values or all pieces of nodes, with
-// sizes above 0 that add up to an int64. Errors: base.ErrInvalid, base.ErrTooLarge for too many
-// children.
+// not retain: 2 to MaxIndexChildren pieces of values, with sizes above 0 that add up to an int64.
+// Errors: base.ErrInvalid, base.ErrTooLarge for too many children.
 func EncodeIndex(children []IndexChild) ([]byte, error) {
 	n := len(children)
 	if n < 2 {
@@ -97,11 +84,12 @@ func EncodeIndex(children []IndexChild) ([]byte, error) {
 	putIndexHeader(b, n)
 	le.PutUint32(b[indexSizesPos:], uint32(n))
 	le.PutUint32(b[idsPos:], uint32(object.DigestSize*n))
-	var sum indexSum
+	total := uint64(0)
 	for i, c := range children {
-		if problem := sum.add(c.Digest, c.Size); problem != "" {
+		if problem := c.check(total); problem != "" {
 			return nil, fmt.Errorf("encode index piece: child %d: %s: %w", i, problem, base.ErrInvalid)
 		}
+		total += c.Size
 		le.PutUint64(b[indexSizesPos+4+8*i:], c.Size)
 		copy(b[idsPos+4+object.DigestSize*i:], c.Digest[:])
 	}
@@ -136,14 +124,13 @@ func ParseIndex(b []byte) (Index, error) {
 		return Index{}, corrupt(indexWhere, "header is not the canonical one")
 	}
 	x := Index{b: b, n: n}
-	var sum indexSum
 	for i := range n {
 		c := x.Child(i)
-		if problem := sum.add(c.Digest, c.Size); problem != "" {
+		if problem := c.check(x.total); problem != "" {
 			return Index{}, corrupt(indexWhere, "child %d: %s", i, problem)
 		}
+		x.total += c.Size
 	}
-	x.total = sum.total
 	return x, nil
 }
 

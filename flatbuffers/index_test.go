@@ -25,12 +25,11 @@ func indexChildren(n int, kind object.Kind) []fb.IndexChild {
 
 func indexCases() map[string][]fb.IndexChild {
 	mixed := indexChildren(5, object.Chunk)
-	mixed[2].Digest = digest(object.IndexBit, 2)
+	mixed[2].Digest = digest(object.Index, 2)
 	mixed[2].Size = math.MaxInt64 - 8004
 	return map[string][]fb.IndexChild{
 		"two":   indexChildren(2, object.Chunk),
 		"mixed": mixed,
-		"nodes": indexChildren(3, object.NodeBit),
 		"many":  indexChildren(60, object.Chunk),
 	}
 }
@@ -76,10 +75,9 @@ func TestIndexProperties(t *testing.T) {
 		checkIndex(t, children, mustIndex(t, children))
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		node := object.Kind(rapid.IntRange(0, 1).Draw(t, "node")) << 1
 		children := make([]fb.IndexChild, rapid.IntRange(2, 50).Draw(t, "count"))
 		for i := range children {
-			kind := node | object.Kind(rapid.IntRange(0, 1).Draw(t, "index"))
+			kind := object.Kind(rapid.IntRange(0, 1).Draw(t, "index"))
 			children[i] = fb.IndexChild{Digest: digest(kind, i), Size: rapid.Uint64Range(1, math.MaxInt64/50).Draw(t, "size")}
 		}
 		b, err := fb.EncodeIndex(children)

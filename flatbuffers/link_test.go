@@ -20,7 +20,7 @@ func kept(t *testing.T, level int, key string, children ...fb.Child) *fb.Node {
 }
 
 func TestLinks(t *testing.T) {
-	gap := fb.Child{Gap: 1, Digest: object.Sum(object.NodeBit, []byte("child"))}
+	gap := fb.Child{Gap: 1, Digest: object.Sum(object.Node, []byte("child"))}
 	a, b, child := kept(t, 1, "a", gap), kept(t, 1, "b", gap), kept(t, 0, "c")
 	want := func(n *fb.Node, linked *fb.Node) {
 		t.Helper()

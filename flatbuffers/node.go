@@ -327,7 +327,7 @@ func checkReference(v []byte) string {
 
 // checkValueDigest returns what is wrong with the prefix byte of a value's digest.
 func checkValueDigest(prefix byte) string {
-	if k := object.Kind(prefix); k&^object.IndexBit != 0 {
+	if object.Kind(prefix) > object.Index {
 		return "digest names no piece of a value"
 	}
 	return ""
@@ -335,7 +335,7 @@ func checkValueDigest(prefix byte) string {
 
 // checkNodeDigest returns what is wrong with the prefix byte of a node's digest.
 func checkNodeDigest(prefix byte) string {
-	if k := object.Kind(prefix); k&^object.IndexBit != object.NodeBit {
+	if object.Kind(prefix) != object.Node {
 		return "digest names no node"
 	}
 	return ""

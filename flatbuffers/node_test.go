@@ -45,7 +45,7 @@ func nodeCases() map[string]nodeCase {
 		wide.Entries = append(wide.Entries, inline(fmt.Sprintf("prefix/%03d", i), fmt.Sprintf("value %d", i)))
 	}
 	for i := 0; i <= 40; i += 1 + i%3 {
-		wide.Children = append(wide.Children, fb.Child{Gap: i, Level: i % 3, Digest: digest(object.NodeBit, i)})
+		wide.Children = append(wide.Children, fb.Child{Gap: i, Level: i % 3, Digest: digest(object.Node, i)})
 	}
 	return map[string]nodeCase{
 		"empty":     {},
@@ -54,12 +54,12 @@ func nodeCases() map[string]nodeCase {
 		"references": {Level: 2, Entries: []fb.Entry{
 			reference("a", object.Chunk, 0, object.Eager),
 			inline("b", "inline"),
-			reference("c", object.IndexBit, 1<<20, object.Lazy),
+			reference("c", object.Index, 1<<20, object.Lazy),
 			reference("d", object.Chunk, math.MaxInt64, object.Lazy),
 		}, Children: []fb.Child{
-			{Gap: 0, Level: 0, Digest: digest(object.NodeBit, 1)},
-			{Gap: 2, Level: 1, Digest: digest(object.NodeBit|object.IndexBit, 2)},
-			{Gap: 4, Level: 0, Digest: digest(object.NodeBit, 3)},
+			{Gap: 0, Level: 0, Digest: digest(object.Node, 1)},
+			{Gap: 2, Level: 1, Digest: digest(object.Node, 2)},
+			{Gap: 4, Level: 0, Digest: digest(object.Node, 3)},
 		}},
 		"wide": wide,
 	}
@@ -202,7 +202,7 @@ func drawNode(t *rapid.T) nodeCase {
 	if c.Level > 0 {
 		for gap := range len(keys) + 1 {
 			if rapid.Bool().Draw(t, "child") {
-				c.Children = append(c.Children, fb.Child{Gap: gap, Level: rapid.IntRange(0, c.Level-1).Draw(t, "child level"), Digest: digest(object.NodeBit, gap)})
+				c.Children = append(c.Children, fb.Child{Gap: gap, Level: rapid.IntRange(0, c.Level-1).Draw(t, "child level"), Digest: digest(object.Node, gap)})
 			}
 		}
 	}
@@ -242,7 +242,7 @@ func TestNodeProperties(t *testing.T) {
 func TestEncodeNodeRefuses(t *testing.T) {
 	with := func(e fb.Entry, f func(*fb.Entry)) fb.Entry { f(&e); return e }
 	ref := reference("k", object.Chunk, 5, object.Eager)
-	node := digest(object.NodeBit, 0)
+	node := digest(object.Node, 0)
 	for name, c := range map[string]struct {
 		nodeCase
 		want error

@@ -181,7 +181,7 @@ func TestMergingStaysPossible(t *testing.T) {
 				all = append(all, g.add(t, i+2, p))
 				continue
 			}
-			m, err := commit.NewMerge(object.Sum(object.NodeBit, []byte{byte(rapid.IntRange(0, 1).Draw(t, "content"))}), p, q)
+			m, err := commit.NewMerge(object.Sum(object.Node, []byte{byte(rapid.IntRange(0, 1).Draw(t, "content"))}), p, q)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -267,7 +267,7 @@ func TestCrissCross(t *testing.T) {
 	high := g.add(t, 4, g.add(t, 3, first))
 	var heads []*commit.Commit
 	for i := range 2 {
-		m, err := commit.NewMerge(object.Sum(object.NodeBit, []byte{byte(i)}), low, high)
+		m, err := commit.NewMerge(object.Sum(object.Node, []byte{byte(i)}), low, high)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -222,7 +222,7 @@ func TestConflictsComeInBatches(t *testing.T) {
 // cut stores a value with a table and returns its entry.
 func (p *testPage) cut(t tester, table *split.Table, key string, value []byte) fb.Entry {
 	t.Helper()
-	d, err := split.SplitBytes(t.Context(), table, object.Chunk, value, func(ctx context.Context, s split.Piece) error {
+	d, err := split.SplitBytes(t.Context(), table, value, func(ctx context.Context, s split.Piece) error {
 		return p.PutPiece(ctx, s.Digest, s.Content)
 	})
 	if err != nil {

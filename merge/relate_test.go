@@ -36,7 +36,7 @@ func (g *graph) Commit(_ context.Context, id commit.ID) (*commit.Commit, error) 
 // add makes a commit on the given parents: without any on the first commit, with two a merge.
 func (g *graph) add(t tester, name string, parents ...*commit.Commit) *commit.Commit {
 	t.Helper()
-	root := object.Sum(object.NodeBit, []byte(name))
+	root := object.Sum(object.Node, []byte(name))
 	var c *commit.Commit
 	var err error
 	switch len(parents) {

@@ -15,7 +15,6 @@ import (
 	"github.com/ledgerd/ledger/commit"
 	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/internal/base"
-	"github.com/ledgerd/ledger/internal/limits"
 	"github.com/ledgerd/ledger/merge"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/split"
@@ -101,13 +100,8 @@ func (m *memory) PutPiece(_ context.Context, d object.Digest, content []byte) er
 
 func (m *memory) PutNode(_ context.Context, n btree.NewNode) error {
 	m.putNodes++
-	if n.Split != (len(n.Content) > limits.MaxPieceBytes) {
-		return fmt.Errorf("node of %d bytes with split %t", len(n.Content), n.Split)
-	}
-	if !n.Split {
-		if err := n.Digest.Verify(n.Content); err != nil {
-			return err
-		}
+	if err := n.Digest.Verify(n.Content); err != nil {
+		return err
 	}
 	view, err := fb.ParseNode(bytes.Clone(n.Content))
 	if err != nil {
@@ -229,7 +223,7 @@ func (p *testPage) entry(t tester, key, value string, priority object.Priority) 
 		e.Inline, e.Value = true, []byte(value)
 		return e
 	}
-	d, err := split.SplitBytes(t.Context(), split.DefaultTable(), object.Chunk, []byte(value), func(ctx context.Context, s split.Piece) error {
+	d, err := split.SplitBytes(t.Context(), split.DefaultTable(), []byte(value), func(ctx context.Context, s split.Piece) error {
 		return p.PutPiece(ctx, s.Digest, s.Content)
 	})
 	if err != nil {

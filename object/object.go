@@ -18,35 +18,31 @@ const DigestSize = 1 + sha256.Size
 // Kind is the prefix byte of a digest.
 type Kind uint8
 
-// The bits of a Kind. All others are reserved and zero.
+// The kinds. All others are reserved.
 const (
 	// Chunk is a piece of content of a value.
 	Chunk Kind = 0
-	// IndexBit marks a piece that lists other pieces.
-	IndexBit Kind = 1 << 0
-	// NodeBit marks a piece of a tree node.
-	NodeBit Kind = 1 << 1
-
-	knownBits = IndexBit | NodeBit
+	// Index is a piece of a value that lists other pieces.
+	Index Kind = 1
+	// Node is a tree node.
+	Node Kind = 2
 )
 
-// IsIndex reports whether the piece lists other pieces.
-func (k Kind) IsIndex() bool { return k&IndexBit != 0 }
+// IsIndex reports whether the object is a piece that lists other pieces.
+func (k Kind) IsIndex() bool { return k == Index }
 
-// IsNode reports whether the piece belongs to a tree node.
-func (k Kind) IsNode() bool { return k&NodeBit != 0 }
+// IsNode reports whether the object is a tree node.
+func (k Kind) IsNode() bool { return k == Node }
 
-// String returns "chunk", "index", "node" or "node index".
+// String returns "chunk", "index" or "node".
 func (k Kind) String() string {
 	switch k {
 	case Chunk:
 		return "chunk"
-	case IndexBit:
+	case Index:
 		return "index"
-	case NodeBit:
+	case Node:
 		return "node"
-	case IndexBit | NodeBit:
-		return "node index"
 	}
 	return fmt.Sprintf("kind %#x", uint8(k))
 }
@@ -84,8 +80,8 @@ func (d Digest) IsZero() bool { // called for every entry that is put: comparing
 	return n.Uint64(d[0:])|n.Uint64(d[8:])|n.Uint64(d[16:])|n.Uint64(d[24:])|uint64(d[32]) == 0
 }
 
-// Valid reports whether the prefix byte has only known bits.
-func (d Digest) Valid() bool { return d.Kind()&^knownBits == 0 }
+// Valid reports whether the prefix byte is a known kind.
+func (d Digest) Valid() bool { return d.Kind() <= Node }
 
 // Verify returns nil when content has the digest d, and a *base.CorruptError that names d
 // otherwise.
@@ -106,7 +102,7 @@ func (d Digest) Short() string { return hex.EncodeToString(d[1:7]) }
 func (d Digest) Compare(e Digest) int { return bytes.Compare(d[:], e[:]) }
 
 // ParseDigest reads a digest from its 33 bytes. It fails with an error that matches base.ErrInvalid
-// when the length is wrong or a reserved bit is set.
+// when the length is wrong or the kind is unknown.
 func ParseDigest(b []byte) (Digest, error) {
 	var d Digest
 	if len(b) != DigestSize {

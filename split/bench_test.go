@@ -98,7 +98,7 @@ func BenchmarkSplit(b *testing.B) {
 	b.ReportAllocs()
 	none := func(context.Context, Piece) error { return nil }
 	for b.Loop() {
-		if _, _, err := Split(b.Context(), defaultTable, object.Chunk, bytes.NewReader(data), none); err != nil {
+		if _, _, err := Split(b.Context(), defaultTable, bytes.NewReader(data), none); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -118,7 +118,7 @@ func (m pieceMap) emit(_ context.Context, p Piece) error {
 func BenchmarkRead(b *testing.B) {
 	data := randomBytes(1, 16<<20, 256)
 	m := make(pieceMap)
-	root, err := SplitBytes(b.Context(), defaultTable, object.Chunk, data, m.emit)
+	root, err := SplitBytes(b.Context(), defaultTable, data, m.emit)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -176,7 +176,7 @@ func BenchmarkDedup(b *testing.B) {
 type sizes map[object.Digest]int
 
 func (s sizes) split(b *testing.B, r io.Reader) uint64 {
-	_, n, err := Split(b.Context(), defaultTable, object.Chunk, r, func(_ context.Context, p Piece) error {
+	_, n, err := Split(b.Context(), defaultTable, r, func(_ context.Context, p Piece) error {
 		s[p.Digest] = len(p.Content)
 		return nil
 	})

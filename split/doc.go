@@ -1,20 +1,19 @@
-// Package split cuts objects into pieces and reads objects that were cut.
+// Package split cuts values into pieces and reads values that were cut.
 //
-// The content of a value, or of a tree node beyond 64 KiB, is cut into chunks where a rolling hash
-// of the last 48 bytes meets a condition; docs/format/objects.md has the rule. Index pieces list
-// chunks or other index pieces, so that the pieces of an object form a tree with the content at the
-// leaves. An object with a single chunk is named by that chunk.
+// The content of a value is cut into chunks where a rolling hash of the last 48 bytes meets a
+// condition; docs/format/objects.md has the rule. Index pieces list chunks or other index pieces,
+// so that the pieces of a value form a tree with the content at the leaves. A value with a single
+// chunk is named by that chunk.
 //
 // Invariants; tests cite the numbers:
 //
-//	I1: the pieces depend on the content, its kind and the table alone, never on the sizes of the
-//	    reads of the input.
+//	I1: the pieces depend on the content and the table alone, never on the sizes of the reads of
+//	    the input.
 //	I2: a chunk has 4 KiB to 64 KiB; only the last one of an object may be shorter, and only that
 //	    of an empty object is empty.
 //	I3: children are emitted before the index piece that lists them; the root is emitted last.
 //	I4: an index piece has at least two children; a tree has at most 16 levels of index pieces.
-//	I5: all pieces of a tree node carry object.NodeBit, no piece of a value does.
-//	I6: memory is bounded by constants, for cutting and for reading, whatever the size of the
+//	I5: memory is bounded by constants, for cutting and for reading, whatever the size of the
 //	    object.
 //
 // # Positions of cuts

@@ -58,9 +58,9 @@ func random(seed byte, n int) []byte {
 	return b
 }
 
-func mustSplit(t testing.TB, s *store, kind object.Kind, b []byte) object.Digest {
+func mustSplit(t testing.TB, s *store, b []byte) object.Digest {
 	t.Helper()
-	root, err := split.SplitBytes(t.Context(), split.DefaultTable(), kind, b, s.emit)
+	root, err := split.SplitBytes(t.Context(), split.DefaultTable(), b, s.emit)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,17 +68,17 @@ func mustSplit(t testing.TB, s *store, kind object.Kind, b []byte) object.Digest
 }
 
 // checkObject splits b and checks the invariants of its pieces, and that reading gives b again.
-func checkObject(t testing.TB, table *split.Table, kind object.Kind, b []byte) {
+func checkObject(t testing.TB, table *split.Table, b []byte) {
 	t.Helper()
 	s := newStore()
-	root, err := split.SplitBytes(t.Context(), table, kind, b, s.emit)
+	root, err := split.SplitBytes(t.Context(), table, b, s.emit)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if last := s.order[len(s.order)-1]; last != root {
 		t.Fatalf("I3: root %s, last piece %s", root, last)
 	}
-	checkOrder(t, s, kind)
+	checkOrder(t, s)
 	left := b
 	var walked []object.Digest
 	err = split.Walk(t.Context(), s, root, func(d object.Digest, size uint64) error {
@@ -112,8 +112,8 @@ func checkObject(t testing.TB, table *split.Table, kind object.Kind, b []byte) {
 	}
 }
 
-// checkOrder checks I3, I4, I5 and the length and name of each piece.
-func checkOrder(t testing.TB, s *store, kind object.Kind) {
+// checkOrder checks I3, I4, and the length and name of each piece.
+func checkOrder(t testing.TB, s *store) {
 	t.Helper()
 	seen := make(map[object.Digest]bool)
 	for _, d := range s.order {
@@ -121,8 +121,8 @@ func checkOrder(t testing.TB, s *store, kind object.Kind) {
 		if err := d.Verify(c); err != nil {
 			t.Fatal(err)
 		}
-		if d.Kind()&^object.IndexBit != kind {
-			t.Fatalf("I5: piece %s of an object of kind %s", d, kind)
+		if d.Kind().IsNode() {
+			t.Fatalf("piece %s is a node", d)
 		}
 		if len(c) > limits.MaxPieceBytes {
 			t.Fatalf("piece of %d bytes", len(c))

@@ -65,8 +65,8 @@ func load(ctx context.Context, src Source, s span) ([]byte, flatbuffers.Index, e
 }
 
 func read(ctx context.Context, src Source, d object.Digest) ([]byte, error) {
-	if !d.Valid() {
-		return nil, corrupt(d, "known kind", d.Kind().String())
+	if d.Kind() > object.Index {
+		return nil, corrupt(d, "a piece of a value", d.Kind().String())
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("read piece %s: %w", d, err)
@@ -89,8 +89,7 @@ func checkChunk(s span) error {
 	return nil
 }
 
-// parseIndex parses the content of the index piece d and checks that its children are of the same
-// kind of object as d.
+// parseIndex parses the content of the index piece d.
 func parseIndex(d object.Digest, content []byte) (flatbuffers.Index, error) {
 	x, err := flatbuffers.ParseIndex(content)
 	if errors.Is(err, base.ErrUnsupported) {
@@ -98,10 +97,6 @@ func parseIndex(d object.Digest, content []byte) (flatbuffers.Index, error) {
 	}
 	if err != nil {
 		return flatbuffers.Index{}, &base.CorruptError{Where: "piece", Key: d.String(), Err: err}
-	}
-	// ParseIndex has verified that all children are of one kind of object.
-	if c := x.Child(0).Digest; c.Kind().IsNode() != d.Kind().IsNode() {
-		return flatbuffers.Index{}, corrupt(d, "pieces of the kind of object that it belongs to", "child "+c.String())
 	}
 	return x, nil
 }
@@ -120,8 +115,8 @@ func tooDeep(d object.Digest) error {
 // repetitions; nil for a chunk. It retains nothing of content, and does not check that content has
 // the digest d. Errors: *base.CorruptError, *base.FormatError.
 func Children(d object.Digest, content []byte) ([]object.Digest, error) {
-	if !d.Valid() {
-		return nil, corrupt(d, "known kind", d.Kind().String())
+	if d.Kind() > object.Index {
+		return nil, corrupt(d, "a piece of a value", d.Kind().String())
 	}
 	if !d.Kind().IsIndex() {
 		return nil, nil

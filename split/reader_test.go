@@ -26,7 +26,7 @@ func TestReaderConforms(t *testing.T) {
 	for _, n := range []int{0, 1, 4096, 100_000, 900_000} {
 		b := random(11, n)
 		s := newStore()
-		root := mustSplit(t, s, object.Chunk, b)
+		root := mustSplit(t, s, b)
 		if err := iotest.TestReader(split.NewReader(t.Context(), s, root, uint64(n)), b); err != nil {
 			t.Errorf("%d bytes: %v", n, err)
 		}
@@ -36,7 +36,7 @@ func TestReaderConforms(t *testing.T) {
 func TestReadAt(t *testing.T) {
 	b := random(12, 3<<20)
 	s := newStore()
-	root := mustSplit(t, s, object.Chunk, b)
+	root := mustSplit(t, s, b)
 	r := split.NewReader(t.Context(), s, root, uint64(len(b)))
 	rapid.Check(t, func(t *rapid.T) {
 		at := rapid.IntRange(0, len(b)+10).Draw(t, "offset")
@@ -57,7 +57,7 @@ func TestReadAt(t *testing.T) {
 func TestRange(t *testing.T) {
 	b := random(13, 16<<20)
 	s := newStore()
-	root := mustSplit(t, s, object.Chunk, b)
+	root := mustSplit(t, s, b)
 	depth, index := shapeOf(t, s, root)
 	if depth < 2 {
 		t.Fatalf("%d levels of index pieces", depth)
@@ -126,7 +126,7 @@ func shapeOf(t testing.TB, s *store, root object.Digest) (depth, index int) {
 func TestReaderConcurrent(t *testing.T) {
 	b := random(14, 2<<20)
 	s := newStore()
-	root := mustSplit(t, s, object.Chunk, b)
+	root := mustSplit(t, s, b)
 	r := split.NewReader(t.Context(), yielding{s}, root, uint64(len(b)))
 	var wg sync.WaitGroup
 	for i := range 4 {
@@ -159,7 +159,7 @@ func (y yielding) Piece(ctx context.Context, d object.Digest) ([]byte, error) {
 func TestReaderUse(t *testing.T) {
 	b := random(15, 200_000)
 	s := newStore()
-	root := mustSplit(t, s, object.Chunk, b)
+	root := mustSplit(t, s, b)
 	r := split.NewReader(t.Context(), s, root, uint64(len(b)))
 	if r.Size() != int64(len(b)) {
 		t.Errorf("Size = %d", r.Size())
@@ -218,7 +218,7 @@ type child = flatbuffers.IndexChild
 func named(d object.Digest, size uint64) child { return child{Digest: d, Size: size} }
 
 // index stores an index piece with the given children and returns it as a child.
-func (s *store) index(t *testing.T, kind object.Kind, children ...child) child {
+func (s *store) index(t *testing.T, children ...child) child {
 	t.Helper()
 	b, err := flatbuffers.EncodeIndex(children)
 	if err != nil {
@@ -228,19 +228,19 @@ func (s *store) index(t *testing.T, kind object.Kind, children ...child) child {
 	for _, c := range children {
 		size += c.Size
 	}
-	return child{Digest: s.put(kind|object.IndexBit, b), Size: size}
+	return child{Digest: s.put(object.Index, b), Size: size}
 }
 
-func (s *store) chunk(kind object.Kind, n int) child {
-	return child{Digest: s.put(kind, random(byte(n), n)), Size: uint64(n)}
+func (s *store) chunk(n int) child {
+	return child{Digest: s.put(object.Chunk, random(byte(n), n)), Size: uint64(n)}
 }
 
 // deep returns a tree with the given number of levels of index pieces, each of which lists a chunk
 // and the next one.
 func (s *store) deep(t *testing.T, levels int) child {
-	c := s.chunk(0, 100)
+	c := s.chunk(100)
 	for range levels {
-		c = s.index(t, 0, s.chunk(0, 4096), c)
+		c = s.index(t, s.chunk(4096), c)
 	}
 	return c
 }
@@ -249,47 +249,49 @@ func (s *store) deep(t *testing.T, levels int) child {
 // kinds and depth go.
 func TestHostile(t *testing.T) {
 	s := newStore()
-	a, b := s.chunk(0, 5000), s.chunk(0, 6000)
-	node := s.chunk(object.NodeBit, 5000)
+	a, b := s.chunk(5000), s.chunk(6000)
+	node := named(s.put(object.Node, random(1, 5000)), 5000)
+	nodes, _ := flatbuffers.EncodeIndex([]child{a, a})
+	listing := named(s.put(object.Index, bytes.ReplaceAll(nodes, a.Digest[:], node.Digest[:])), 10_000)
 	sized := func(c child, size uint64) child { return named(c.Digest, size) }
-	garbage := named(s.put(object.IndexBit, []byte("garbage")), 7)
+	garbage := named(s.put(object.Index, []byte("garbage")), 7)
 	future, _ := flatbuffers.EncodeIndex([]child{a, b})
 	future[7] = '9' // the version in the file identifier
-	unread := named(object.Digest{byte(object.IndexBit), 1}, 50_000)
-	s.pieces[unread.Digest] = s.pieces[s.index(t, 0, a, unread).Digest] // lists itself
+	unread := named(object.Digest{byte(object.Index), 1}, 50_000)
+	s.pieces[unread.Digest] = s.pieces[s.index(t, a, unread).Digest] // lists itself
 	corrupt := base.ErrCorrupt
 	cases := map[string]struct {
 		root child
 		want error
 	}{
-		"good":                    {s.index(t, 0, a, s.index(t, 0, a, b)), nil},
+		"good":                    {s.index(t, a, s.index(t, a, b)), nil},
 		"good, 16 levels":         {s.deep(t, 16), nil},
 		"17 levels":               {s.deep(t, 17), corrupt},
 		"root chunk too long":     {sized(a, 4999), corrupt},
 		"root chunk too short":    {sized(a, 5001), corrupt},
-		"root too small":          {sized(s.index(t, 0, a, b), 10_999), corrupt},
-		"root too large":          {sized(s.index(t, 0, a, b), 11_001), corrupt},
+		"root too small":          {sized(s.index(t, a, b), 10_999), corrupt},
+		"root too large":          {sized(s.index(t, a, b), 11_001), corrupt},
 		"root beyond int64":       {sized(a, math.MaxInt64+1), corrupt},
-		"empty root of 1 byte":    {sized(s.chunk(0, 0), 1), corrupt},
-		"index for nothing":       {sized(s.index(t, 0, a, b), 0), corrupt},
-		"child chunk too long":    {s.index(t, 0, sized(a, 4999), b), corrupt},
-		"child chunk too short":   {s.index(t, 0, sized(a, 5001), b), corrupt},
-		"child index too small":   {s.index(t, 0, a, sized(s.index(t, 0, a, b), 12_000)), corrupt},
-		"child index too large":   {s.index(t, 0, a, sized(s.index(t, 0, a, b), 10_000)), corrupt},
-		"first chunk short":       {s.index(t, 0, s.chunk(0, 4095), b), corrupt},
-		"last of inner short":     {s.index(t, 0, s.index(t, 0, a, s.chunk(0, 4095)), b), corrupt},
-		"chunk beyond 64 KiB":     {s.index(t, 0, a, s.chunk(0, 65537)), corrupt},
-		"root beyond 64 KiB":      {s.chunk(0, 65537), corrupt},
-		"node lists values":       {s.index(t, object.NodeBit, a, b), corrupt},
-		"value lists nodes":       {s.index(t, 0, node, node), corrupt},
-		"inner index of a node":   {s.index(t, 0, a, named(s.index(t, 0, node, node).Digest, 10_000)), corrupt},
+		"empty root of 1 byte":    {sized(s.chunk(0), 1), corrupt},
+		"index for nothing":       {sized(s.index(t, a, b), 0), corrupt},
+		"child chunk too long":    {s.index(t, sized(a, 4999), b), corrupt},
+		"child chunk too short":   {s.index(t, sized(a, 5001), b), corrupt},
+		"child index too small":   {s.index(t, a, sized(s.index(t, a, b), 12_000)), corrupt},
+		"child index too large":   {s.index(t, a, sized(s.index(t, a, b), 10_000)), corrupt},
+		"first chunk short":       {s.index(t, s.chunk(4095), b), corrupt},
+		"last of inner short":     {s.index(t, s.index(t, a, s.chunk(4095)), b), corrupt},
+		"chunk beyond 64 KiB":     {s.index(t, a, s.chunk(65537)), corrupt},
+		"root beyond 64 KiB":      {s.chunk(65537), corrupt},
+		"node":                    {node, corrupt},
+		"index of nodes":          {listing, corrupt},
+		"inner index of nodes":    {s.index(t, a, listing), corrupt},
 		"garbage":                 {garbage, corrupt},
-		"garbage below":           {s.index(t, 0, a, garbage), corrupt},
-		"index that lists itself": {s.index(t, 0, a, unread), corrupt},
+		"garbage below":           {s.index(t, a, garbage), corrupt},
+		"index that lists itself": {s.index(t, a, unread), corrupt},
 		"reserved bit":            {named(object.Digest{4, 1}, 10), corrupt},
-		"format to come":          {named(s.put(object.IndexBit, future), 11_000), base.ErrUnsupported},
+		"format to come":          {named(s.put(object.Index, future), 11_000), base.ErrUnsupported},
 		"missing root":            {named(object.Digest{0, 1}, 10), base.ErrNotFound},
-		"missing chunk":           {s.index(t, 0, a, named(object.Digest{0, 1}, 10)), base.ErrNotFound},
+		"missing chunk":           {s.index(t, a, named(object.Digest{0, 1}, 10)), base.ErrNotFound},
 	}
 	for name, c := range cases {
 		r := split.NewReader(t.Context(), s, c.root.Digest, c.root.Size)
@@ -304,13 +306,13 @@ func TestHostile(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"17 levels", "child index too small", "child index too large", "first chunk short", "last of inner short",
-		"chunk beyond 64 KiB", "root beyond 64 KiB", "node lists values", "value lists nodes", "inner index of a node", "garbage", "garbage below",
+		"chunk beyond 64 KiB", "root beyond 64 KiB", "node", "index of nodes", "inner index of nodes", "garbage", "garbage below",
 		"index that lists itself", "reserved bit", "format to come", "missing root", "good", "good, 16 levels"} {
 		c := cases[name]
 		err := split.Walk(t.Context(), s, c.root.Digest, func(object.Digest, uint64) error { return nil })
 		checkHostile(t, name+": Walk", err, c.want)
 	}
-	for _, name := range []string{"node lists values", "value lists nodes", "chunk beyond 64 KiB", "garbage", "reserved bit", "format to come"} {
+	for _, name := range []string{"node", "index of nodes", "chunk beyond 64 KiB", "garbage", "reserved bit", "format to come"} {
 		c := cases[name]
 		_, err := split.Children(c.root.Digest, s.pieces[c.root.Digest])
 		checkHostile(t, name+": Children", err, c.want)
@@ -333,7 +335,7 @@ func checkHostile(t *testing.T, name string, err, want error) {
 
 func TestWalkEnds(t *testing.T) {
 	s := newStore()
-	root := mustSplit(t, s, object.Chunk, random(16, 1<<20))
+	root := mustSplit(t, s, random(16, 1<<20))
 	boom := errors.New("boom")
 	for stop := range 5 {
 		n := 0
@@ -356,7 +358,7 @@ func TestWalkEnds(t *testing.T) {
 func TestRecovers(t *testing.T) {
 	b := random(17, 2<<20)
 	s := newStore()
-	root := mustSplit(t, s, object.Chunk, b)
+	root := mustSplit(t, s, b)
 	f := &flaky{store: s}
 	r := split.NewReader(t.Context(), f, root, uint64(len(b)))
 	var got bytes.Buffer
@@ -393,7 +395,7 @@ func (f *flaky) Piece(ctx context.Context, d object.Digest) ([]byte, error) {
 // FuzzIndex feeds any bytes as the index piece at the root to all that parses it.
 func FuzzIndex(f *testing.F) {
 	s := newStore()
-	a, b := s.chunk(0, 5000), s.chunk(0, 6000)
+	a, b := s.chunk(5000), s.chunk(6000)
 	good, err := flatbuffers.EncodeIndex([]child{a, b})
 	if err != nil {
 		f.Fatal(err)
@@ -403,7 +405,7 @@ func FuzzIndex(f *testing.F) {
 	f.Add([]byte{}, uint64(0))
 	f.Fuzz(func(t *testing.T, content []byte, size uint64) {
 		s := &store{pieces: map[object.Digest][]byte{a.Digest: s.pieces[a.Digest], b.Digest: s.pieces[b.Digest]}}
-		root := s.put(object.IndexBit, content)
+		root := s.put(object.Index, content)
 		_, err1 := split.Children(root, content)
 		err2 := split.Walk(t.Context(), s, root, func(object.Digest, uint64) error { return nil })
 		n, err3 := split.NewReader(t.Context(), s, root, size).WriteTo(io.Discard)
@@ -458,7 +460,7 @@ func (f *farStore) Bring(_ context.Context, ds []object.Digest) error {
 func TestReadFar(t *testing.T) {
 	b := random(21, 6<<20)
 	s := newStore()
-	root := mustSplit(t, s, object.Chunk, b)
+	root := mustSplit(t, s, b)
 	levels := 1
 	for d := root; d.Kind().IsIndex(); levels++ {
 		children, err := split.Children(d, s.pieces[d])
@@ -536,7 +538,7 @@ func TestReadFar(t *testing.T) {
 func TestReadOnFar(t *testing.T) {
 	b := random(22, 8<<20)
 	s := newStore()
-	root := mustSplit(t, s, object.Chunk, b)
+	root := mustSplit(t, s, b)
 	f := &farStore{store: s, here: make(map[object.Digest]bool)}
 	r := split.NewReader(t.Context(), f, root, uint64(len(b)))
 	var got bytes.Buffer

@@ -11,7 +11,6 @@ import (
 	"github.com/chmduquesne/rollinghash/buzhash64"
 
 	"github.com/ledgerd/ledger/internal/tier"
-	"github.com/ledgerd/ledger/object"
 )
 
 // refCut is cut as the design says it, with the rolling hash of the library, rolled from the first
@@ -261,10 +260,10 @@ func TestBufferEdge(t *testing.T) {
 				return nil
 			}
 		}
-		if _, _, err := Split(t.Context(), defaultTable, object.Chunk, bytes.NewReader(b), record(&got)); err != nil {
+		if _, _, err := Split(t.Context(), defaultTable, bytes.NewReader(b), record(&got)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := SplitBytes(t.Context(), defaultTable, object.Chunk, b, record(&whole)); err != nil {
+		if _, err := SplitBytes(t.Context(), defaultTable, b, record(&whole)); err != nil {
 			t.Fatal(err)
 		}
 		if !slices.Equal(got, want) || !slices.Equal(whole, want) {

@@ -56,16 +56,13 @@ type chunk struct {
 
 var splitters = sync.Pool{New: func() any { return new(splitter) }}
 
-func newSplitter(t *Table, kind object.Kind, emit Emit) (*splitter, error) {
-	if kind != object.Chunk && kind != object.NodeBit {
-		return nil, fmt.Errorf("split an object into pieces of kind %s: %w", kind, base.ErrInvalid)
-	}
+func newSplitter(t *Table, emit Emit) (*splitter, error) {
 	if t == nil || emit == nil {
 		return nil, fmt.Errorf("split an object without table or emit: %w", base.ErrInvalid)
 	}
 	p := splitters.Get().(*splitter)
 	p.table, p.size = t, 0
-	p.tree.reset(kind, emit)
+	p.tree.reset(emit)
 	return p, nil
 }
 
@@ -79,15 +76,15 @@ func (p *splitter) release() {
 	splitters.Put(p)
 }
 
-// Split reads r to its end, cuts the content with table t, and passes the pieces to emit. kind is
-// object.Chunk for a value and object.NodeBit for a tree node. It returns the digest of the root
-// piece and the size of the content in bytes. An empty r makes one empty chunk.
+// Split reads r to its end, cuts the content with table t, and passes the pieces to emit. It
+// returns the digest of the root piece and the size of the content in bytes. An empty r makes one
+// empty chunk.
 //
 // It blocks in r and emit, holds at most 1 MiB of the content, and checks ctx before each read.
-// When it fails, pieces may have been emitted. Errors: base.ErrInvalid for another kind, the error
-// of ctx, r or emit, wrapped; io.ErrNoProgress when r repeatedly returns nothing.
-func Split(ctx context.Context, t *Table, kind object.Kind, r io.Reader, emit Emit) (root object.Digest, size uint64, err error) {
-	p, err := newSplitter(t, kind, emit)
+// When it fails, pieces may have been emitted. Errors: those of ctx, r or emit, wrapped;
+// io.ErrNoProgress when r repeatedly returns nothing.
+func Split(ctx context.Context, t *Table, r io.Reader, emit Emit) (root object.Digest, size uint64, err error) {
+	p, err := newSplitter(t, emit)
 	if err != nil {
 		return object.Digest{}, 0, err
 	}
@@ -135,8 +132,8 @@ func (p *splitter) run(ctx context.Context, peek func(n int) ([]byte, error), sk
 }
 
 // SplitBytes is Split for content in memory, which it does not retain. It checks ctx every MiB.
-func SplitBytes(ctx context.Context, t *Table, kind object.Kind, b []byte, emit Emit) (root object.Digest, err error) {
-	p, err := newSplitter(t, kind, emit)
+func SplitBytes(ctx context.Context, t *Table, b []byte, emit Emit) (root object.Digest, err error) {
+	p, err := newSplitter(t, emit)
 	if err != nil {
 		return object.Digest{}, err
 	}
@@ -179,7 +176,7 @@ func (p *splitter) digest(bytes int) {
 	}
 	if workers == 1 {
 		for i := range p.cuts {
-			p.cuts[i].digest = object.Sum(p.tree.kind, p.cuts[i].content)
+			p.cuts[i].digest = object.Sum(object.Chunk, p.cuts[i].content)
 		}
 		return
 	}
@@ -188,7 +185,7 @@ func (p *splitter) digest(bytes int) {
 	for range workers {
 		wg.Go(func() {
 			for i := next.Add(1) - 1; i < int64(len(p.cuts)); i = next.Add(1) - 1 {
-				p.cuts[i].digest = object.Sum(p.tree.kind, p.cuts[i].content)
+				p.cuts[i].digest = object.Sum(object.Chunk, p.cuts[i].content)
 			}
 		})
 	}
@@ -197,7 +194,7 @@ func (p *splitter) digest(bytes int) {
 
 func (p *splitter) finish(ctx context.Context) (object.Digest, uint64, error) {
 	if p.size == 0 {
-		if err := p.tree.chunk(ctx, &chunk{digest: object.Sum(p.tree.kind, nil)}); err != nil {
+		if err := p.tree.chunk(ctx, &chunk{digest: object.Sum(object.Chunk, nil)}); err != nil {
 			return object.Digest{}, 0, err
 		}
 	}

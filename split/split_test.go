@@ -32,10 +32,9 @@ func TestSizes(t *testing.T) {
 		sizes = append(sizes, n)
 	}
 	for _, n := range sizes {
-		checkObject(t, split.DefaultTable(), object.Chunk, b[:n])
+		checkObject(t, split.DefaultTable(), b[:n])
 	}
-	checkObject(t, split.DefaultTable(), object.NodeBit, b)
-	checkObject(t, split.NewTable([]byte("secret")), object.Chunk, b)
+	checkObject(t, split.NewTable([]byte("secret")), b)
 }
 
 func TestSizesEach(t *testing.T) {
@@ -44,7 +43,7 @@ func TestSizesEach(t *testing.T) {
 	}
 	b := random(2, 200<<10)
 	for n := range len(b) + 1 {
-		checkObject(t, split.DefaultTable(), object.Chunk, b[:n])
+		checkObject(t, split.DefaultTable(), b[:n])
 	}
 }
 
@@ -55,7 +54,7 @@ func TestSizesLarge(t *testing.T) {
 		most, rounds = 64<<20, 20
 	}
 	for i := range rounds {
-		checkObject(t, split.DefaultTable(), object.Chunk, random(byte(i), rng.IntN(most)))
+		checkObject(t, split.DefaultTable(), random(byte(i), rng.IntN(most)))
 	}
 }
 
@@ -72,7 +71,7 @@ func TestReadSizes(t *testing.T) {
 			}
 		}
 		whole := newStore()
-		want, err := split.SplitBytes(context.Background(), split.DefaultTable(), object.Chunk, b, whole.emit)
+		want, err := split.SplitBytes(context.Background(), split.DefaultTable(), b, whole.emit)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -87,7 +86,7 @@ func TestReadSizes(t *testing.T) {
 		}
 		for name, r := range readers {
 			s := newStore()
-			root, size, err := split.Split(context.Background(), split.DefaultTable(), object.Chunk, r, s.emit)
+			root, size, err := split.Split(context.Background(), split.DefaultTable(), r, s.emit)
 			if err != nil || root != want || size != uint64(n) {
 				t.Fatalf("%s: root %s, size %d, %v; want %s, %d", name, root, size, err, want, n)
 			}
@@ -116,12 +115,12 @@ func (s *slicing) Read(p []byte) (int, error) {
 func TestInsertion(t *testing.T) {
 	b := random(5, 4<<20)
 	s := newStore()
-	mustSplit(t, s, object.Chunk, b)
+	mustSplit(t, s, b)
 	before := len(s.pieces)
 	for _, at := range []int{0, 1, 1 << 20, 2<<20 + 12345, len(b)} {
 		edited := bytes.Join([][]byte{b[:at], []byte("inserted"), b[at:]}, nil)
 		e := newStore()
-		mustSplit(t, e, object.Chunk, edited)
+		mustSplit(t, e, edited)
 		fresh := 0
 		for d := range e.pieces {
 			if s.pieces[d] == nil {
@@ -140,7 +139,7 @@ func TestSecrets(t *testing.T) {
 	for _, secret := range []string{"", "a", "b", strings.Repeat("s", 32)} {
 		for range 2 { // a table depends on nothing but the secret
 			s := newStore()
-			root, err := split.SplitBytes(t.Context(), split.NewTable([]byte(secret)), object.Chunk, b, s.emit)
+			root, err := split.SplitBytes(t.Context(), split.NewTable([]byte(secret)), b, s.emit)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -161,7 +160,7 @@ func TestConstant(t *testing.T) {
 		for c := range 256 {
 			b := bytes.Repeat([]byte{byte(c)}, 3*split.MaxChunkBytes+5)
 			var got []int
-			_, err := split.SplitBytes(t.Context(), table, object.Chunk, b, func(_ context.Context, p split.Piece) error {
+			_, err := split.SplitBytes(t.Context(), table, b, func(_ context.Context, p split.Piece) error {
 				if !p.Digest.Kind().IsIndex() {
 					got = append(got, len(p.Content))
 				}
@@ -185,7 +184,7 @@ func TestZeros(t *testing.T) {
 		n = 110 << 20 // more than MaxIndexChildren chunks
 	}
 	s := newStore()
-	root, size, err := split.Split(t.Context(), split.DefaultTable(), object.Chunk, io.LimitReader(zeros{}, n+1), s.emit)
+	root, size, err := split.Split(t.Context(), split.DefaultTable(), io.LimitReader(zeros{}, n+1), s.emit)
 	if err != nil || size != uint64(n)+1 {
 		t.Fatal(size, err)
 	}
@@ -210,7 +209,7 @@ func TestPeriodic(t *testing.T) {
 		b := bytes.Repeat(random(byte(p), p), 400_000/p)
 		checked, left := 0, len(b)
 		s := newStore()
-		mustSplit(t, s, object.Chunk, b)
+		mustSplit(t, s, b)
 		for _, d := range s.order {
 			n := len(s.pieces[d])
 			if d.Kind().IsIndex() {
@@ -239,25 +238,21 @@ func TestSplitErrors(t *testing.T) {
 	bad := func(context.Context, split.Piece) error { return boom }
 	for name, c := range map[string]struct {
 		ctx  context.Context
-		kind object.Kind
 		r    io.Reader
 		emit split.Emit
 		want error
 	}{
-		"index":       {t.Context(), object.IndexBit, bytes.NewReader(b), ok, base.ErrInvalid},
-		"node index":  {t.Context(), object.IndexBit | object.NodeBit, bytes.NewReader(b), ok, base.ErrInvalid},
-		"reserved":    {t.Context(), 4, bytes.NewReader(b), ok, base.ErrInvalid},
-		"no emit":     {t.Context(), 0, bytes.NewReader(b), nil, base.ErrInvalid},
-		"canceled":    {canceled, 0, bytes.NewReader(b), ok, context.Canceled},
-		"emit":        {t.Context(), 0, bytes.NewReader(b), bad, boom},
-		"emit empty":  {t.Context(), 0, strings.NewReader(""), bad, boom},
-		"reader":      {t.Context(), 0, io.MultiReader(bytes.NewReader(b[:300_000]), iotest.ErrReader(boom)), ok, boom},
-		"unexpected":  {t.Context(), 0, iotest.ErrReader(io.ErrUnexpectedEOF), ok, io.ErrUnexpectedEOF},
-		"no progress": {t.Context(), 0, io.MultiReader(bytes.NewReader(b), stuck{}), ok, io.ErrNoProgress},
-		"liar":        {t.Context(), 0, liar(1), ok, base.ErrInvalid},
-		"negative":    {t.Context(), 0, liar(-1 << 30), ok, base.ErrInvalid},
+		"no emit":     {t.Context(), bytes.NewReader(b), nil, base.ErrInvalid},
+		"canceled":    {canceled, bytes.NewReader(b), ok, context.Canceled},
+		"emit":        {t.Context(), bytes.NewReader(b), bad, boom},
+		"emit empty":  {t.Context(), strings.NewReader(""), bad, boom},
+		"reader":      {t.Context(), io.MultiReader(bytes.NewReader(b[:300_000]), iotest.ErrReader(boom)), ok, boom},
+		"unexpected":  {t.Context(), iotest.ErrReader(io.ErrUnexpectedEOF), ok, io.ErrUnexpectedEOF},
+		"no progress": {t.Context(), io.MultiReader(bytes.NewReader(b), stuck{}), ok, io.ErrNoProgress},
+		"liar":        {t.Context(), liar(1), ok, base.ErrInvalid},
+		"negative":    {t.Context(), liar(-1 << 30), ok, base.ErrInvalid},
 	} {
-		root, size, err := split.Split(c.ctx, split.DefaultTable(), c.kind, c.r, c.emit)
+		root, size, err := split.Split(c.ctx, split.DefaultTable(), c.r, c.emit)
 		if !errors.Is(err, c.want) || !root.IsZero() || size != 0 {
 			t.Errorf("%s: %s, %d, %v; want %v", name, root, size, err, c.want)
 		}
@@ -265,16 +260,16 @@ func TestSplitErrors(t *testing.T) {
 			t.Errorf("%s: %v is not wrapped", name, err)
 		}
 	}
-	if _, err := split.SplitBytes(canceled, split.DefaultTable(), 0, b, ok); !errors.Is(err, context.Canceled) {
+	if _, err := split.SplitBytes(canceled, split.DefaultTable(), b, ok); !errors.Is(err, context.Canceled) {
 		t.Errorf("SplitBytes: %v", err)
 	}
-	if _, err := split.SplitBytes(t.Context(), split.DefaultTable(), 0, b, bad); !errors.Is(err, boom) {
+	if _, err := split.SplitBytes(t.Context(), split.DefaultTable(), b, bad); !errors.Is(err, boom) {
 		t.Errorf("SplitBytes: %v", err)
 	}
-	if _, err := split.SplitBytes(t.Context(), nil, 0, b, ok); !errors.Is(err, base.ErrInvalid) {
+	if _, err := split.SplitBytes(t.Context(), nil, b, ok); !errors.Is(err, base.ErrInvalid) {
 		t.Errorf("SplitBytes without table: %v", err)
 	}
-	checkObject(t, split.DefaultTable(), object.Chunk, b) // failures leave nothing behind
+	checkObject(t, split.DefaultTable(), b) // failures leave nothing behind
 }
 
 type stuck struct{}
@@ -285,14 +280,14 @@ type liar int
 
 func (l liar) Read(b []byte) (int, error) { return len(b) + int(l), nil }
 
-// TestSplitMemory checks I6.
+// TestSplitMemory checks I5.
 func TestSplitMemory(t *testing.T) {
 	const n = 64 << 20
 	run := func(n int64) (total uint64) {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		r := io.LimitReader(rand.NewChaCha8([32]byte{9}), n)
-		_, _, err := split.Split(t.Context(), split.DefaultTable(), object.Chunk, r, func(context.Context, split.Piece) error { return nil })
+		_, _, err := split.Split(t.Context(), split.DefaultTable(), r, func(context.Context, split.Piece) error { return nil })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -323,16 +318,15 @@ func TestGolden(t *testing.T) {
 	tables := []struct {
 		name  string
 		table *split.Table
-		kind  object.Kind
-	}{{"default", split.DefaultTable(), object.Chunk}, {"default", split.DefaultTable(), object.NodeBit}, {"secret", split.NewTable([]byte("secret")), object.Chunk}}
+	}{{"default", split.DefaultTable()}, {"secret", split.NewTable([]byte("secret"))}}
 	for _, in := range inputs {
 		for _, tb := range tables {
 			s := newStore()
-			root, err := split.SplitBytes(t.Context(), tb.table, tb.kind, in.b, s.emit)
+			root, err := split.SplitBytes(t.Context(), tb.table, in.b, s.emit)
 			if err != nil {
 				t.Fatal(err)
 			}
-			fmt.Fprintf(&out, "%s, %d bytes, %s table, %s: %d pieces, %s\n", in.name, len(in.b), tb.name, tb.kind, len(s.order), root)
+			fmt.Fprintf(&out, "%s, %d bytes, %s table: %d pieces, %s\n", in.name, len(in.b), tb.name, len(s.order), root)
 		}
 	}
 	const file = "testdata/roots.txt"
@@ -363,6 +357,6 @@ func FuzzSplitRoundTrip(f *testing.F) {
 		for i := range b { // else all inputs are periodic
 			b[i] += byte(i / 256 * int(step))
 		}
-		checkObject(t, split.DefaultTable(), object.Chunk, b)
+		checkObject(t, split.DefaultTable(), b)
 	})
 }

@@ -26,8 +26,7 @@ func newTable(in [256]uint64) *Table {
 	return t
 }
 
-// DefaultTable returns the table without a secret, which cuts tree nodes everywhere:
-// buzhash64.GenerateHashes(1).
+// DefaultTable returns the table without a secret: buzhash64.GenerateHashes(1).
 func DefaultTable() *Table { return defaultTable }
 
 // tableLabel separates the table from all other data derived from the secret of a repository.

@@ -16,13 +16,12 @@ const maxDepth = 16
 // builder makes the index pieces over a sequence of chunks. lists[i] holds the children waiting for
 // their index piece of level i; all of lists[i+1] precedes them in the object.
 type builder struct {
-	kind  object.Kind
 	emit  Emit
 	lists [maxDepth][]flatbuffers.IndexChild
 }
 
-func (u *builder) reset(kind object.Kind, emit Emit) {
-	u.kind, u.emit = kind, emit
+func (u *builder) reset(emit Emit) {
+	u.emit = emit
 	for i := range u.lists {
 		u.lists[i] = u.lists[i][:0]
 	}
@@ -74,7 +73,7 @@ func (u *builder) close(ctx context.Context, i int) error {
 		if err != nil {
 			return fmt.Errorf("make index piece: %w", err)
 		}
-		up.Digest = object.Sum(u.kind|object.IndexBit, content)
+		up.Digest = object.Sum(object.Index, content)
 		if err := u.piece(ctx, up.Digest, content); err != nil {
 			return err
 		}

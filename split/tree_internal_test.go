@@ -23,7 +23,7 @@ func hashOf(level int) uint64 { return 1 << (levelBits * level) }
 func buildTree(t rapid.TB, levels []int, last uint64) (object.Digest, pieceMap, []byte) {
 	m := make(pieceMap)
 	var u builder
-	u.reset(object.Chunk, m.emit)
+	u.reset(m.emit)
 	content := make([]byte, 0, MinChunkBytes*len(levels))
 	var bytes [MinChunkBytes]byte
 	for i, l := range levels {
@@ -113,7 +113,7 @@ func TestTreeFull(t *testing.T) {
 // TestTreeTooDeep checks that the builder gives up where readers would.
 func TestTreeTooDeep(t *testing.T) {
 	var u builder
-	u.reset(object.Chunk, make(pieceMap).emit)
+	u.reset(make(pieceMap).emit)
 	if err := u.add(t.Context(), maxDepth, flatbuffers.IndexChild{}); !errors.Is(err, base.ErrTooLarge) {
 		t.Errorf("level %d: %v", maxDepth, err)
 	}

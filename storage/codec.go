@@ -125,19 +125,17 @@ func list[T any](c *coder, l *[]T, least, most int, item func(*T)) {
 // describe them. Reading copies.
 func (o *op) code(c *coder) {
 	switch o.kind {
-	case recPiece:
+	case recPiece, recNode:
 		c.digest(&o.digest)
-	case recNode, recDelta, recSplitNode:
-		c.digest(&o.digest)
-		c.refuse(!o.digest.Kind().IsNode() || o.digest.Kind().IsIndex() != (o.kind == recSplitNode))
-		if o.kind == recDelta {
-			if c.reading {
-				o.base = new(object.Digest)
-			}
-			c.digest(o.base)
-			c.refuse(o.base.Kind() != object.NodeBit)
-			c.byte(&o.depth, 1, maxDeltaDepth)
+		c.refuse(o.digest.Kind().IsNode() != (o.kind == recNode))
+	case recDelta:
+		if c.reading {
+			o.base = new(object.Digest)
 		}
+		c.digest(&o.digest)
+		c.digest(o.base)
+		c.refuse(!o.digest.Kind().IsNode() || !o.base.Kind().IsNode())
+		c.byte(&o.depth, 1, maxDeltaDepth)
 	case recCommit:
 		c.byte(&o.origin, originLocal, originAhead)
 	case recTag, recTagReceived, recTagSynced:
@@ -294,9 +292,12 @@ func parseRecord(r segment.Record) (op, error) {
 // parseContent reads what follows the fields that code has read.
 func (o *op) parseContent(c *coder) (err error) {
 	switch o.kind {
-	case recPiece, recNode, recDelta:
+	case recPiece:
 		o.content = c.p
 		c.refuse(len(c.p) > limits.MaxPieceBytes)
+	case recNode, recDelta:
+		o.content = c.p
+		c.refuse(len(c.p) > limits.MaxNodeBytes)
 	case recCommit:
 		o.commit, err = commit.Parse(c.p)
 	case recRows:

@@ -27,7 +27,7 @@ func (w *world) newLazyValue(content []byte) lazyValue {
 	w.t.Helper()
 	ctx := w.t.Context()
 	v := lazyValue{pieces: map[object.Digest][]byte{}}
-	root, err := split.SplitBytes(ctx, split.DefaultTable(), object.Chunk, content, func(_ context.Context, p split.Piece) error {
+	root, err := split.SplitBytes(ctx, split.DefaultTable(), content, func(_ context.Context, p split.Piece) error {
 		if v.pieces[p.Digest] = bytes.Clone(p.Content); v.first == nil {
 			v.first = v.pieces[p.Digest]
 		}

@@ -329,7 +329,7 @@ func (g *garden) look() {
 			if len(v) <= btree.InlineLimit {
 				continue
 			}
-			_, err := split.SplitBytes(ctx, split.DefaultTable(), object.Chunk, v, func(ctx context.Context, s split.Piece) error {
+			_, err := split.SplitBytes(ctx, split.DefaultTable(), v, func(ctx context.Context, s split.Piece) error {
 				_, err := p.j.Piece(ctx, s.Digest)
 				return err
 			})
@@ -363,7 +363,7 @@ func (g *garden) reachable() map[object.Digest]bool {
 		if out[d] {
 			return
 		}
-		if pieces(d); d == btree.EmptyRoot {
+		if out[d] = true; d == btree.EmptyRoot {
 			return
 		}
 		n, err := g.s.Node(ctx, d)

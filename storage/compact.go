@@ -447,7 +447,7 @@ func (s *Store) judge(info segment.BatchInfo, recs []segment.Record) (out []use,
 			u := &out[i]
 			var err error
 			switch cp := &s.state.checkpoint; u.o.kind {
-			case recPiece, recNode, recDelta, recSplitNode:
+			case recPiece, recNode, recDelta:
 				err = u.judge(tx)
 			case recRows, recComplete:
 				u.metadata = cp.first <= info.Number && info.Number <= cp.last
@@ -471,8 +471,6 @@ func (u *use) judge(tx index.Tx) error {
 	}
 	here := row.place == o.place && row.kind == o.kind
 	switch {
-	case o.kind == recSplitNode:
-		u.live = row.held
 	case row.dead && here:
 		return u.addDependents(tx, row.number)
 	case row.held && here:

@@ -43,12 +43,10 @@ func (y *copying) record(u *use) error {
 		y.moved = append(y.moved, o.digest)
 	}
 	switch {
-	case !u.live, o.kind == recSplitNode && y.once[o.digest]:
+	case !u.live:
 		return nil
 	case u.whole:
 		return y.whole(o.digest)
-	case o.kind == recSplitNode:
-		y.once[o.digest] = true
 	}
 	return y.add(o)
 }

@@ -40,8 +40,8 @@ func lowKeys(n int) []string {
 	return keys
 }
 
-// splitNode is an edit that makes a node of more than 64 KiB.
-func splitNode(rng *rand.Rand) edit {
+// largeNode is an edit that makes a node of more than 64 KiB, the greatest length of a piece.
+func largeNode(rng *rand.Rand) edit {
 	e := edit{}
 	for _, k := range lowKeys(280) {
 		e[k] = noise(rng, btree.InlineLimit)
@@ -68,7 +68,7 @@ func newGolden(t testing.TB, seed uint64, o storage.Options, dir string) *golden
 	w.must(err)
 	w.s = s
 	first := w.commit(many(0, 30))
-	w.commit(splitNode(w.rng))
+	w.commit(largeNode(w.rng))
 	w.commitFlushed(edit{"large": noise(w.rng, 150<<10)}, 3)
 	for i := range 12 {
 		w.commit(edit{"key 001": fmt.Appendf(nil, "version %d", i)})

@@ -383,8 +383,8 @@ var crashScripts = []crashScript{
 		}
 		w.commitFlushed(edit{"a": noise(w.rng, 20<<10)}, 1)
 	}},
-	{name: "split node", fast: true, run: func(w *world) {
-		e := splitNode(w.rng)
+	{name: "large node", fast: true, run: func(w *world) {
+		e := largeNode(w.rng)
 		w.commit(e)
 		w.commit(edit{sortedKeys(e)[5]: noise(w.rng, 100)})
 	}},

@@ -130,7 +130,7 @@ func putValue(ctx context.Context, j *storage.Journal, key string, v []byte, flu
 		return btree.Change{Entry: e, Delete: v == nil}, nil
 	}
 	n := 0
-	root, err := split.SplitBytes(ctx, split.DefaultTable(), object.Chunk, v, func(ctx context.Context, p split.Piece) error {
+	root, err := split.SplitBytes(ctx, split.DefaultTable(), v, func(ctx context.Context, p split.Piece) error {
 		if err := j.PutPiece(ctx, p.Digest, p.Content); err != nil {
 			return err
 		}

@@ -1,14 +1,10 @@
 package storage
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
-	fb "github.com/ledgerd/ledger/flatbuffers"
-	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage/index"
 )
@@ -98,14 +94,7 @@ const maxFreed = 1 << 16
 // only.
 func (s *Store) pieceTargets(ctx context.Context, d object.Digest, from locator) ([]target, error) {
 	switch {
-	case d.Kind() == object.NodeBit:
-		l, ok, err := from.locate(&d, false)
-		if err != nil || !ok {
-			return nil, cmp.Or(err, missing(&d))
-		}
-		if l.kind == recPiece {
-			return nil, nil // a part of a larger node
-		}
+	case d.Kind().IsNode():
 		n, err := s.loadNode(ctx, d, from, 0)
 		if err != nil {
 			return nil, err
@@ -114,41 +103,15 @@ func (s *Store) pieceTargets(ctx context.Context, d object.Digest, from locator)
 	case !d.Kind().IsIndex():
 		return nil, nil
 	}
-	content, err := pieceSource{s, from}.Piece(ctx, d)
+	l, err := s.find(&d, from)
 	if err != nil {
 		return nil, err
 	}
-	out, err := childTargets(&d, content)
+	content, err := s.content(&d, &l)
 	if err != nil {
 		return nil, err
 	}
-	if !d.Kind().IsNode() {
-		return out, nil
-	}
-	// A missing part was garbage and compacted away, or was damaged: the node was then never
-	// folded.
-	if lacks, err := s.partMissing(&d, from, 0); err != nil || lacks {
-		return out, err
-	}
-	n, err := s.wholeNode(ctx, d, from)
-	if err == nil && n != nil {
-		out = append(out, nodeTargets(n)...)
-	}
-	return out, err
-}
-
-// wholeNode returns the node of which d is the root piece, or nil when d is a piece further down.
-// All pieces below d must be held.
-func (s *Store) wholeNode(ctx context.Context, d object.Digest, from locator) (*fb.Node, error) {
-	content, err := s.splitContent(ctx, d, from)
-	if err != nil {
-		return nil, err
-	}
-	n, err := s.verifyNode(&d, content)
-	if errors.Is(err, base.ErrCorrupt) {
-		return nil, nil // each piece matches its digest, so that this is no node
-	}
-	return n, err
+	return childTargets(&d, content)
 }
 
 // deletion removes pieces from the index within a transaction.
@@ -210,7 +173,7 @@ func (d *deletion) remove(tx index.Tx, g *doomed) error {
 	if !g.keep && !neededAsBase(tx, g.row.number) {
 		return d.removeRows(tx, g)
 	}
-	if g.row.held && g.digest.Kind().IsNode() && (g.keep || g.row.kind != recPiece) {
+	if g.row.held && g.digest.Kind().IsNode() {
 		g.row.held, g.row.dead = false, true
 		return tx.Bucket(bucketObjects).Put(g.digest[:], g.row.append(nil))
 	}

@@ -160,7 +160,7 @@ func TestCheckFindsWrongExplanations(t *testing.T) {
 			func(m, _ tx) commit.ID { return m.c.Parents[0] }, func(m, _ tx) object.Digest { return m.explain }, 1, "no merge",
 		},
 		"of a tree that is missing": {
-			func(_, plain tx) commit.ID { return plain.c.ID }, func(tx, tx) object.Digest { return object.Sum(object.NodeBit, nil) }, 1, "the piece is missing",
+			func(_, plain tx) commit.ID { return plain.c.ID }, func(tx, tx) object.Digest { return object.Sum(object.Node, nil) }, 1, "the piece is missing",
 		},
 		"second": {
 			func(m, _ tx) commit.ID { return m.c.ID }, func(_, plain tx) object.Digest { return plain.c.Root }, 0, "",

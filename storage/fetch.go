@@ -134,7 +134,7 @@ func (s *Store) pendingCommits() []pendingOp {
 // AddFetched stores synced pieces that were not held, in one batch, and returns when they are
 // durable. Pieces that are held or have no place in the bucket are skipped. The contents are not
 // retained; there are at most MaxSyncPieces, of MaxSyncBytes together. Errors match base.ErrInvalid
-// for a piece of a node, base.ErrCorrupt for content with another digest, base.ErrTooLarge,
+// for a node, base.ErrCorrupt for content with another digest, base.ErrTooLarge,
 // base.ErrClosed or base.ErrReadOnly, or are those of the disk or of ctx.
 func (s *Store) AddFetched(ctx context.Context, pieces []FetchedPiece) error {
 	if len(pieces) > MaxSyncPieces {

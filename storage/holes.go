@@ -64,7 +64,7 @@ func (s *Store) nodesHeld(ctx context.Context, d object.Digest, seen map[object.
 		return false, err
 	}
 	n, err := s.Node(ctx, d)
-	if isMissingPiece(err) { // a part of the node
+	if isMissingPiece(err) { // it was deleted meanwhile
 		return false, nil
 	}
 	if err != nil {

@@ -102,7 +102,7 @@ func (j *Journal) add(o op, content []byte) {
 		p.batch.Grow(smallBytes)
 	case !p.grown && n >= commitBytes:
 		p.grown = true // it will reach streamBytes: grow at once, to copy no more
-		p.batch.Grow(streamBytes - n + 2*limits.MaxPieceBytes)
+		p.batch.Grow(streamBytes - n + smallBytes)
 	}
 	j.header.add(p.batch, &o, content)
 	p.ops = append(p.ops, o)
@@ -139,45 +139,36 @@ func (j *Journal) find(d *object.Digest) (op, bool) {
 func (j *Journal) HasPieces() bool {
 	j.turn.Lock()
 	defer j.turn.Unlock()
-	return j.part != nil && slices.ContainsFunc(j.part.ops, func(o op) bool { return o.kind == recPiece && !o.digest.Kind().IsNode() })
+	return j.part != nil && slices.ContainsFunc(j.part.ops, func(o op) bool { return o.kind == recPiece })
 }
 
-// PutPiece adds a piece of a value, or of a tree node that is stored as several pieces. A piece
-// that the page holds already is not stored again. content is not retained. The call may wait for
-// the disk when more than about 8 MiB are unwritten.
+// PutPiece adds a piece of a value. A piece that the page holds already is not stored again.
+// content is not retained. The call may wait for the disk when more than about 8 MiB are unwritten.
 func (j *Journal) PutPiece(ctx context.Context, d object.Digest, content []byte) error {
 	j.turn.Lock()
 	defer j.turn.Unlock()
 	if len(content) > limits.MaxPieceBytes {
 		return fmt.Errorf("put piece %s of %d bytes: %w", d.Short(), len(content), base.ErrTooLarge)
 	}
-	if err := j.usable(); err != nil {
+	if err := j.makeRoom(ctx, len(content)); err != nil {
 		return err
 	}
 	if _, ok := j.find(&d); ok {
 		return nil
 	}
 	held, err := j.holds(&d)
-	if err != nil {
-		return err
-	}
-	if !held {
+	if err == nil && !held {
 		j.add(op{kind: recPiece, digest: d}, content)
 	}
-	return j.flushIfFull(ctx)
+	return err
 }
 
 // PutNode adds a tree node: as a difference to its base where that is shorter, else whole.
 func (j *Journal) PutNode(ctx context.Context, n btree.NewNode) error {
 	j.turn.Lock()
 	defer j.turn.Unlock()
-	if err := j.usable(); err != nil {
+	if err := j.makeRoom(ctx, len(n.Content)); err != nil {
 		return err
-	}
-	if n.Split {
-		j.add(op{kind: recSplitNode, digest: n.Digest}, nil)
-		j.cache(&n)
-		return j.flushIfFull(ctx)
 	}
 	if _, ok := j.find(&n.Digest); ok {
 		return nil
@@ -193,7 +184,7 @@ func (j *Journal) PutNode(ctx context.Context, n btree.NewNode) error {
 		j.add(op{kind: recNode, digest: n.Digest, bare: n.View.NamesNothing()}, n.Content)
 	}
 	j.cache(&n)
-	return j.flushIfFull(ctx)
+	return nil
 }
 
 // cache keeps a new node for the next reader of the tree. It skips leaves of a bulk load that
@@ -311,7 +302,7 @@ func (j *Journal) undelta(ctx context.Context, o *op, script []byte) ([]byte, er
 // difference returns the script that makes n from its base, and the depth of n; the script is nil
 // when n is to be written whole.
 func (j *Journal) difference(ctx context.Context, n *btree.NewNode) ([]byte, uint8, error) {
-	if n.Base.IsZero() || n.Base.Kind() != object.NodeBit {
+	if n.Base.IsZero() {
 		return nil, 0, nil
 	}
 	depth, ok, err := j.depthOf(&n.Base)
@@ -332,7 +323,7 @@ func (j *Journal) difference(ctx context.Context, n *btree.NewNode) ([]byte, uin
 // depthOf returns how many differences lie between a stored node and one that is stored whole.
 func (j *Journal) depthOf(d *object.Digest) (uint8, bool, error) {
 	if o, ok := j.find(d); ok {
-		return o.depth, o.kind != recPiece, nil
+		return o.depth, true, nil
 	}
 	made := j.s.wants.made.Load()
 	if !j.want(d) { // from here on a held node stays
@@ -345,7 +336,7 @@ func (j *Journal) depthOf(d *object.Digest) (uint8, bool, error) {
 		}
 	}
 	l, ok, err := j.s.locate(d, false)
-	ok = ok && err == nil && l.kind != recPiece
+	ok = ok && err == nil
 	if e != nil && ok && l.content == nil {
 		e.setDepth(made, int32(l.depth))
 	}
@@ -445,9 +436,11 @@ func (j *Journal) usable() error {
 	return nil
 }
 
-func (j *Journal) flushIfFull(ctx context.Context) error {
-	if j.part == nil || j.part.batch.Bytes() < streamBytes {
-		return nil
+// makeRoom passes the part in memory on when it would exceed streamBytes with n more bytes: the
+// reserve has room for a batch of that length.
+func (j *Journal) makeRoom(ctx context.Context, n int) error {
+	if err := j.usable(); err != nil || j.part == nil || j.part.batch.Bytes()+n <= streamBytes {
+		return err
 	}
 	return j.startFlush(ctx)
 }

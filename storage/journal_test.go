@@ -2,6 +2,7 @@ package storage_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -9,6 +10,8 @@ import (
 	"github.com/ledgerd/ledger/btree"
 	"github.com/ledgerd/ledger/commit"
 	fb "github.com/ledgerd/ledger/flatbuffers"
+	"github.com/ledgerd/ledger/internal/base"
+	"github.com/ledgerd/ledger/internal/limits"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage"
 )
@@ -130,4 +133,36 @@ func TestNodesOfAJournalStayWhatTheyAre(t *testing.T) {
 	}
 	j.Rollback()
 	closeStore(t, s)
+}
+
+// TestLongestNode: a page keeps a node of almost limits.MaxNodeBytes as any other. Keys for a
+// longer one are refused, and leave nothing.
+func TestLongestNode(t *testing.T) {
+	w := newWorld(t, 1, storage.Options{SegmentBytes: 64 << 10})
+	w.must(storage.Create(t.Context(), w.o))
+	w.open()
+	keys := lowKeys(limits.MaxNodeBytes / btree.InlineLimit)
+	e := edit{}
+	for _, k := range keys[:len(keys)*9/10] {
+		e[k] = noise(w.rng, btree.InlineLimit)
+	}
+	w.commit(e)
+	for i := range 10 { // differences to it, and one that is too deep for that
+		w.commit(edit{keys[i]: []byte("other")})
+	}
+	more := edit{}
+	for _, k := range keys {
+		more[k] = noise(w.rng, btree.InlineLimit)
+	}
+	if _, err := w.tryCommit(nil, more, 0); !errors.Is(err, base.ErrTooLarge) {
+		t.Errorf("error %v for a longer node", err)
+	}
+	w.reopen()
+	w.giveUp()
+	cycles(t, w.s.NewCollector(storage.CollectOptions{}), 2)
+	_, err := w.s.Compact(t.Context(), storage.CompactOptions{Purge: true})
+	w.must(err)
+	w.must(checkClean(w.s))
+	w.must(w.verify(w.s, w.promise(), w.rng))
+	w.close()
 }

@@ -125,7 +125,7 @@ func (p *plan) targets(ctx context.Context, o *op) ([]target, error) {
 	switch {
 	case o.bare:
 		return nil, nil
-	case o.kind == recNode || o.kind == recDelta || o.kind == recSplitNode:
+	case o.kind == recNode || o.kind == recDelta:
 		n, err := p.s.loadNodeBeside(ctx, o.digest, p.from, 0, p.nodes)
 		if err != nil {
 			return nil, fmt.Errorf("fold node %s: %w", o.digest.Short(), err)
@@ -309,15 +309,14 @@ func rowOf(planned []*plannedObject) objectRow {
 
 // after returns the row after a record that stores or drops the piece or node. The last record
 // counts. But a difference counts only if it is the first record, or its base is the one that the
-// row has: the base may be a difference to this node. A part of a larger node does not replace a
-// node.
+// row has: the base may be a difference to this node.
 func (r objectRow) after(o *op, base uint64) objectRow {
 	if o.kind == recDropped {
 		return objectRow{number: r.number}
 	}
 	sameBase := o.kind == recDelta && r.kind == recDelta && r.base == base
 	switch {
-	case !r.held && !r.dead, o.kind == recNode, o.kind == recPiece && r.kind == recPiece:
+	case !r.held && !r.dead, o.kind != recDelta:
 		return objectRow{number: r.number, held: true, kind: o.kind, place: o.place, depth: o.depth, base: base}
 	case sameBase:
 		r.place = o.place

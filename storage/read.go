@@ -10,9 +10,7 @@ import (
 	"github.com/ledgerd/ledger/btree"
 	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/internal/base"
-	"github.com/ledgerd/ledger/internal/limits"
 	"github.com/ledgerd/ledger/object"
-	"github.com/ledgerd/ledger/split"
 	"github.com/ledgerd/ledger/storage/index"
 	"github.com/ledgerd/ledger/storage/segment"
 )
@@ -343,7 +341,7 @@ func (s *Store) readNode(ctx context.Context, d object.Digest, from locator) (*f
 		return nil, err
 	}
 	depth := int32(unknownDepth)
-	if !d.Kind().IsIndex() && l.content == nil {
+	if l.content == nil {
 		depth = int32(l.depth)
 	}
 	return s.cache.add(s, &d, n, n.Bytes(), made, depth), nil
@@ -379,12 +377,8 @@ func (s *Store) loadNodeBeside(ctx context.Context, d object.Digest, from locato
 }
 
 // loadLocated is loadNodeBeside for a node that must not be read from a cache; its bases may be. It
-// also returns where the node is, unless the node is stored in several pieces.
+// also returns where the node is.
 func (s *Store) loadLocated(ctx context.Context, d object.Digest, from locator, depth int, beside *NodeCache) (n *fb.Node, l located, err error) {
-	if d.Kind().IsIndex() {
-		n, err = s.loadSplitNode(ctx, d, from)
-		return n, l, err
-	}
 	ok := true
 	if depth > 0 {
 		l, ok, err = from.locate(&d, true)
@@ -440,47 +434,6 @@ func (s *Store) verifyNode(d *object.Digest, content []byte) (*fb.Node, error) {
 		return nil, &base.CorruptError{Where: "node", Key: d.String(), Err: err}
 	}
 	return n, nil
-}
-
-// pieceSource reads pieces by a locator.
-type pieceSource struct {
-	s    *Store
-	from locator
-}
-
-func (p pieceSource) Piece(_ context.Context, d object.Digest) ([]byte, error) {
-	l, err := p.s.find(&d, p.from)
-	if err != nil {
-		return nil, err
-	}
-	return p.s.content(&d, &l)
-}
-
-// loadSplitNode assembles a node from its pieces.
-func (s *Store) loadSplitNode(ctx context.Context, d object.Digest, from locator) (*fb.Node, error) {
-	content, err := s.splitContent(ctx, d, from)
-	if err != nil {
-		return nil, err
-	}
-	return s.verifyNode(&d, content)
-}
-
-// splitContent assembles the content of an index piece of nodes.
-func (s *Store) splitContent(ctx context.Context, d object.Digest, from locator) ([]byte, error) {
-	src := pieceSource{s, from}
-	root, err := src.Piece(ctx, d)
-	if err != nil {
-		return nil, err
-	}
-	ix, err := fb.ParseIndex(root)
-	if err != nil || ix.Size() > limits.MaxNodeBytes {
-		return nil, &base.CorruptError{Where: "node", Key: d.String(), Got: "a bad index piece", Err: err}
-	}
-	buf := bytes.NewBuffer(make([]byte, 0, min(ix.Size(), limits.MaxNodeBytes)))
-	if _, err := split.NewReader(ctx, src, d, ix.Size()).WriteTo(buf); err != nil {
-		return nil, fmt.Errorf("read node %s: %w", d.Short(), err)
-	}
-	return buf.Bytes(), nil
 }
 
 // view reads the index. It rebuilds a damaged index from the log, once, and reads again.

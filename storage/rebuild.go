@@ -13,7 +13,6 @@ import (
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/object"
-	"github.com/ledgerd/ledger/split"
 	"github.com/ledgerd/ledger/storage/index"
 	"github.com/ledgerd/ledger/storage/segment"
 )
@@ -133,7 +132,6 @@ type rebuilder struct {
 	pieces              map[object.Digest]*op // stored by parts
 
 	waiting []nodeRecord // differences whose bases have not been found
-	useless []uint32     // segments with other records of nodes that cannot be built
 	// baseRows yields the rows from which the index begins; nil for none or once they are in the
 	// index. The records of batches up to baseUpTo count for pieces and nodes only.
 	baseRows func(put func(family string, k, v []byte) error) error
@@ -211,7 +209,7 @@ func (b *rebuilder) end(ctx context.Context) error {
 // contentOnly returns the records that store pieces and nodes, of a batch before a checkpoint.
 func contentOnly(ops []op) (out []op) {
 	for _, o := range ops {
-		if o.stored() || o.kind == recSplitNode {
+		if o.stored() {
 			out = append(out, o)
 		}
 	}
@@ -262,7 +260,7 @@ func (b *rebuilder) restore(ctx context.Context) error {
 	return nil
 }
 
-// nodeRecord is a record that stores a node or a part of one.
+// nodeRecord is a record that stores a node.
 type nodeRecord struct {
 	digest, base object.Digest
 	kind         byte
@@ -297,8 +295,7 @@ func (b *rebuilder) survey(ctx context.Context, upTo uint64, each func(func(segm
 	return err
 }
 
-// nodesOf returns the records of a batch that store nodes or parts of them, and records those of
-// checkpoints.
+// nodesOf returns the records of a batch that store nodes, and records those of checkpoints.
 func (b *rebuilder) nodesOf(info segment.BatchInfo, ops []op) (nodes []nodeRecord) {
 	for i := range ops {
 		switch o := &ops[i]; {
@@ -306,7 +303,7 @@ func (b *rebuilder) nodesOf(info segment.BatchInfo, ops []op) (nodes []nodeRecor
 			b.rowsAt = append(b.rowsAt, numberedPlace{info.Number, o.place})
 		case o.kind == recComplete && o.number <= b.surveyUpTo && (b.complete == nil || b.complete.number < o.number):
 			b.complete = o
-		case (o.kind == recPiece || o.kind == recNode || o.kind == recDelta) && o.digest.Kind().IsNode():
+		case o.kind == recNode || o.kind == recDelta:
 			r := nodeRecord{digest: o.digest, kind: o.kind, place: o.place}
 			if o.base != nil {
 				r.base = *o.base
@@ -418,15 +415,8 @@ func (b *rebuilder) noteNode(tx index.Tx, r *nodeRecord) (done bool, err error) 
 // lacks reports whether a record stores a node that cannot be built because something it needs is
 // gone.
 func (b *rebuilder) lacks(o *op) (bool, error) {
-	if !o.digest.Kind().IsNode() || o.kind != recPiece && o.kind != recNode && o.kind != recDelta && o.kind != recSplitNode {
+	if o.kind != recNode && o.kind != recDelta {
 		return false, nil
-	}
-	if o.kind == recSplitNode {
-		missing, err := b.s.partMissing(&o.digest, b, 0)
-		if missing {
-			b.useless = append(b.useless, o.place.Segment)
-		}
-		return missing, err
 	}
 	_, ok, err := b.locate(&o.digest, false)
 	return !ok, err
@@ -445,26 +435,4 @@ func (b *rebuilder) locate(d *object.Digest, dead bool) (l located, ok bool, err
 		return err
 	})
 	return l, ok, err
-}
-
-// partMissing reports whether a part of a node that is stored in several pieces is gone.
-func (s *Store) partMissing(d *object.Digest, from locator, depth int) (bool, error) {
-	l, ok, err := from.locate(d, false)
-	if err != nil || !ok || !d.Kind().IsIndex() || depth > maxIndexDepth {
-		return !ok, err
-	}
-	content, err := s.content(d, &l)
-	if err != nil {
-		return false, err
-	}
-	children, err := split.Children(*d, content)
-	if err != nil {
-		return false, err
-	}
-	for i := range children {
-		if missing, err := s.partMissing(&children[i], from, depth+1); err != nil || missing {
-			return missing, err
-		}
-	}
-	return false, nil
 }

@@ -14,26 +14,23 @@ import (
 // append-only.
 //
 //	kind       payload
-//	piece      digest 33, content
-//	node       digest 33, content: a tree node of one piece, written whole
-//	delta      digest 33, digest of base 33, depth 1, script: a tree node as difference
-//	           (btree.AppendDelta)
-//	splitNode  digest 33: the root piece of a tree node that is stored as several pieces
-//	commit     origin 1 (see the origins), FlatBuffers commit
-//	tag        1, commit id 32, name; or 0, name: the tag is gone
-//	explain    merge commit id 32, digest 33 of the root node of the tree of the merge's
-//	           decisions
+//	piece    digest 33, content: a piece of a value
+//	node     digest 33, content: a tree node, written whole
+//	delta    digest 33, digest of base 33, depth 1, script: a tree node as difference
+//	         (btree.AppendDelta)
+//	commit   origin 1 (see the origins), FlatBuffers commit
+//	tag      1, commit id 32, name; or 0, name: the tag is gone
+//	explain  merge commit id 32, digest 33 of the root node of the tree of the merge's decisions
 //
 // The kinds of sync are in syncrecord.go, those of deleting in collectrecord.go, those of
 // checkpoints in checkpoint.go.
 const (
-	recPiece     = 1
-	recNode      = 3
-	recDelta     = 4
-	recSplitNode = 5
-	recCommit    = 6
-	recTag       = 8
-	recExplain   = 9
+	recPiece   = 1
+	recNode    = 3
+	recDelta   = 4
+	recCommit  = 6
+	recTag     = 8
+	recExplain = 9
 )
 
 // The origins of a commit.

@@ -24,8 +24,8 @@ var update = flag.Bool("update", false, "rewrite golden files")
 // sampleRecords returns a record of every kind, in order.
 func sampleRecords(t testing.TB) []segment.Record {
 	t.Helper()
-	node, leaf := object.Sum(object.NodeBit, []byte("node")), object.Sum(0, []byte("piece"))
-	split, index := object.Sum(object.NodeBit|object.IndexBit, []byte("split")), object.Sum(object.IndexBit, []byte("index"))
+	node, leaf := object.Sum(object.Node, []byte("node")), object.Sum(0, []byte("piece"))
+	index := object.Sum(object.Index, []byte("index"))
 	c, err := commit.New(commit.Params{Now: time.Unix(1, 0), Root: node, Parents: []*commit.Commit{commit.First()}})
 	if err != nil {
 		t.Fatal(err)
@@ -35,12 +35,10 @@ func sampleRecords(t testing.TB) []segment.Record {
 		{kind: recPiece, digest: leaf, content: []byte("piece")},
 		{kind: recNode, digest: node, content: []byte("node")},
 		{kind: recDelta, digest: node, base: &node, depth: 2, content: []byte("script")},
-		{kind: recSplitNode, digest: split},
 		{kind: recCommit, content: c.Encode()},
 		{kind: recTag, tag: &TagChange{Name: "name", Commit: merge}},
 		{kind: recTag, tag: &TagChange{Name: "gone", Removed: true}},
 		{kind: recExplain, merge: &merge, digest: node},
-		{kind: recExplain, merge: &merge, digest: split},
 		{kind: recCommit, origin: originBucket, content: c.Encode()},
 		{kind: recCommit, origin: originTreeless, content: c.Encode()},
 		{kind: recCommit, origin: originAhead, content: c.Encode()},
@@ -112,7 +110,7 @@ func TestRecordGolden(t *testing.T) {
 
 // TestExplanationRecordIsStrict refuses records of kind 9 that are not what is written.
 func TestExplanationRecordIsStrict(t *testing.T) {
-	node := object.Sum(object.NodeBit, []byte("node"))
+	node := object.Sum(object.Node, []byte("node"))
 	good := func(d object.Digest) []byte { return append(make([]byte, len(commit.ID{})), d[:]...) }
 	reserved := node
 	reserved[0] |= 0x80
@@ -121,7 +119,7 @@ func TestExplanationRecordIsStrict(t *testing.T) {
 		"short":        good(node)[:64],
 		"long":         append(good(node), 0),
 		"piece":        good(object.Sum(0, []byte("x"))),
-		"index":        good(object.Sum(object.IndexBit, []byte("x"))),
+		"index":        good(object.Sum(object.Index, []byte("x"))),
 		"reserved bit": good(reserved),
 		"empty tree":   good(btree.EmptyRoot),
 	} {
@@ -154,7 +152,7 @@ func FuzzParseRecord(f *testing.F) {
 // FuzzParseConflictRow reads rows of explanations of any bytes: what is read is written as the same
 // bytes.
 func FuzzParseConflictRow(f *testing.F) {
-	id, node := commit.ID{1}, object.Sum(object.NodeBit, []byte("node"))
+	id, node := commit.ID{1}, object.Sum(object.Node, []byte("node"))
 	f.Add(id[:], conflictRow(id, &node))
 	f.Add(id[:], conflictRow(commit.ID{2}, &node))
 	empty := btree.EmptyRoot
@@ -204,7 +202,7 @@ func FuzzParseCloudRow(f *testing.F) {
 
 // TestSyncRecordsAreStrict refuses records of sync that are not what is written.
 func TestSyncRecordsAreStrict(t *testing.T) {
-	leaf, node := object.Sum(0, []byte("x")), object.Sum(object.NodeBit, []byte("x"))
+	leaf, node := object.Sum(0, []byte("x")), object.Sum(object.Node, []byte("x"))
 	pack := append([]byte{0, 1}, make([]byte, 15)...)
 	spot := func(container []byte, d object.Digest, rest ...byte) []byte {
 		return append(append(bytes.Clone(container), d[:]...), rest...)

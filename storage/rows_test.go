@@ -134,7 +134,7 @@ func TestRowsOfHistory(t *testing.T) {
 		w := newWorld(t, 3, storage.Options{FoldRows: rows})
 		w.tidy = true
 		w.open()
-		w.commit(splitNode(w.rng))
+		w.commit(largeNode(w.rng))
 		randomScript(w, 60)
 		w.commitFlushed(edit{"large": noise(w.rng, 900<<10)}, 5)
 		acked := w.promise().acked

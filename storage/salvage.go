@@ -251,9 +251,6 @@ func (v *salvage) foldInto(ctx context.Context, db index.DB, useOld bool) error 
 	for i := range b.waiting {
 		v.log.Leave(b.waiting[i].place.Segment)
 	}
-	for _, id := range b.useless {
-		v.log.Leave(id)
-	}
 	return v.write(ctx, b)
 }
 
@@ -302,7 +299,7 @@ func (v *salvage) write(ctx context.Context, rebuilt *rebuilder) error {
 				recs, err = v.load(v.kept[p.Info.Number])
 			}
 			for i := 0; err == nil && i < len(recs); i++ {
-				err = v.copy(tx, rebuilt, y, recs[i])
+				err = v.copy(tx, y, recs[i])
 			}
 			return err
 		})
@@ -324,20 +321,11 @@ func (v *salvage) write(ctx context.Context, rebuilt *rebuilder) error {
 }
 
 // copy copies the part of a record that the index needs.
-func (v *salvage) copy(tx index.Tx, rebuilt *rebuilder, y *copying, r segment.Record) error {
+func (v *salvage) copy(tx index.Tx, y *copying, r segment.Record) error {
 	u := use{}
 	var err error
-	if u.o, err = parseRecord(r); err != nil {
+	if u.o, err = parseRecord(r); err != nil || !u.o.stored() {
 		return err
-	}
-	switch u.o.kind {
-	case recPiece, recNode, recDelta:
-	case recSplitNode:
-		if missing, err := v.s.partMissing(&u.o.digest, rebuilt, 0); err != nil || missing {
-			return err
-		}
-	default:
-		return nil
 	}
 	if err := u.judge(tx); err != nil {
 		return err
@@ -453,12 +441,11 @@ func (k *keeping) choose(ctx context.Context, p segment.Part) ([]segment.Record,
 		if !ok {
 			continue
 		}
-		switch c.o.kind {
-		case recPiece, recNode, recDelta:
+		if c.o.stored() {
 			o := c.o
 			o.content = slices.Clone(o.content)
 			k.mine[o.digest] = o
-		case recCommit:
+		} else if c.o.commit != nil {
 			k.commits[c.o.commit.ID] = true
 		}
 		out = append(out, c.rec)
@@ -479,9 +466,6 @@ func (k *keeping) keep(ctx context.Context, o *op, explained bool) (bool, error)
 		}
 		content, err := btree.ApplyDelta(n, o.content)
 		return err == nil && o.digest.Verify(content) == nil, nil
-	case recSplitNode:
-		_, err := k.v.s.loadSplitNode(ctx, o.digest, k)
-		return err == nil, passDamage(err)
 	case recCommit:
 		if k.covered {
 			return false, nil

@@ -20,7 +20,7 @@ func (c *SpaceCount) add(n int) {
 
 // SpaceReport is the use of a page's bytes.
 type SpaceReport struct {
-	// Pieces of values, and Nodes, whole, as differences or in parts, that are held; Bases are
+	// Pieces of values, and Nodes, whole or as differences, that are held; Bases are
 	// deleted nodes that stay because others are differences to them.
 	Pieces, Nodes, Bases, Commits SpaceCount
 	// SegmentBytes is the length of all segments, and Other the rest of it beside the above:

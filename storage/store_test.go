@@ -63,7 +63,7 @@ func (e edit) changes(ctx context.Context, j *storage.Journal) iter.Seq2[btree.C
 			v := e[k]
 			c := btree.Change{Delete: v == nil, Entry: fb.Entry{Key: []byte(k), Value: v, Inline: true, Size: uint64(len(v))}}
 			if len(v) > btree.InlineLimit {
-				root, err := split.SplitBytes(ctx, split.DefaultTable(), object.Chunk, v, func(ctx context.Context, p split.Piece) error {
+				root, err := split.SplitBytes(ctx, split.DefaultTable(), v, func(ctx context.Context, p split.Piece) error {
 					return j.PutPiece(ctx, p.Digest, p.Content)
 				})
 				c.Entry = fb.Entry{Key: []byte(k), Digest: root, Size: uint64(len(v))}

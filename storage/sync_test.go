@@ -154,7 +154,7 @@ func TestPieceWithoutPlace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	root := object.Sum(object.IndexBit, list)
+	root := object.Sum(object.Index, list)
 	for _, adopted := range []bool{false, true} {
 		w := newWorld(t, 1, storage.Options{})
 		w.open()
@@ -464,7 +464,7 @@ func TestSyncRefuses(t *testing.T) {
 	w.must(err)
 	child, err := commit.New(commit.Params{Now: time.Unix(6, 0), Root: c.Root, Parents: []*commit.Commit{orphan}})
 	w.must(err)
-	d, node := object.Sum(0, []byte("x")), object.Sum(object.NodeBit, []byte("x"))
+	d, node := object.Sum(0, []byte("x")), object.Sum(object.Node, []byte("x"))
 	place := func(d object.Digest, p storage.CloudPlace) storage.SyncBatch {
 		return storage.SyncBatch{Places: []storage.PlacedPiece{{Digest: d, Place: p}}}
 	}

@@ -9,11 +9,8 @@ import (
 	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/object"
-	"github.com/ledgerd/ledger/split"
 	"github.com/ledgerd/ledger/storage/index"
 )
-
-var _ split.Source = pieceSource{}
 
 // treeWalk examines trees, and the values in them, by the rows of an index that was folded from
 // scratch. It examines each node and piece once.

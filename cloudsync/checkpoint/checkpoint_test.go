@@ -186,7 +186,7 @@ func history(t testing.TB, n int) (out []wire.Record) {
 	c := commit.First()
 	for i := range n {
 		var err error
-		root := object.Sum(object.NodeBit, binary.BigEndian.AppendUint64(nil, uint64(i)))
+		root := object.Sum(object.Node, binary.BigEndian.AppendUint64(nil, uint64(i)))
 		if c, err = commit.New(commit.Params{Now: time.Unix(int64(i), 0), Root: root, Parents: []*commit.Commit{c}, Device: "laptop"}); err != nil {
 			t.Fatal(err)
 		}

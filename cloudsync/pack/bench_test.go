@@ -193,7 +193,7 @@ func BenchmarkOverhead(b *testing.B) {
 						return nil
 					}})
 				err := each(func(content []byte) error {
-					_, err := split.SplitBytes(b.Context(), split.DefaultTable(), object.Chunk, content, func(_ context.Context, p split.Piece) error {
+					_, err := split.SplitBytes(b.Context(), split.DefaultTable(), content, func(_ context.Context, p split.Piece) error {
 						return u.Add(p.Digest, p.Content, false, true)
 					})
 					return err

@@ -74,7 +74,7 @@ func pieces(seed uint64, n, most int) []piece {
 		_, _ = source.Read(ps[i].content)
 		kind := object.Chunk
 		if i%8 == 7 {
-			kind = object.IndexBit
+			kind = object.Index
 		}
 		ps[i].d = object.Sum(kind, ps[i].content)
 	}

@@ -80,7 +80,7 @@ func TestListsOfAValue(t *testing.T) {
 		for i := range ps {
 			if i%100 == 99 {
 				ps[i].content = ps[i].content[:1+len(ps[i].content)/8]
-				ps[i].d = object.Sum(object.IndexBit, ps[i].content)
+				ps[i].d = object.Sum(object.Index, ps[i].content)
 				lists += len(ps[i].content)
 			}
 			if err := u.Add(ps[i].d, ps[i].content, isEager, true); err != nil {

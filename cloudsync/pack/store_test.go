@@ -122,7 +122,7 @@ func commitValue(t *testing.T, s *storage.Store, value []byte) object.Digest {
 	j := s.NewJournal()
 	defer j.Rollback()
 	head := s.NewestHead()
-	root, err := split.SplitBytes(ctx, split.DefaultTable(), object.Chunk, value, func(ctx context.Context, p split.Piece) error {
+	root, err := split.SplitBytes(ctx, split.DefaultTable(), value, func(ctx context.Context, p split.Piece) error {
 		return j.PutPiece(ctx, p.Digest, p.Content)
 	})
 	if err != nil {

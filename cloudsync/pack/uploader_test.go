@@ -204,7 +204,7 @@ func TestAddRefuses(t *testing.T) {
 	w := newWorld(t, seal.AES256GCM)
 	u := pack.NewUploader(t.Context(), w.options(new(uploaded)))
 	defer u.Close()
-	node := object.Sum(object.NodeBit, []byte("x"))
+	node := object.Sum(object.Node, []byte("x"))
 	for name, err := range map[string]error{
 		"empty":    u.Add(object.Sum(object.Chunk, nil), nil, true, true),
 		"too long": u.Add(object.Digest{}, make([]byte, 64<<10+1), true, true),

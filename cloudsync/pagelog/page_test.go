@@ -112,9 +112,9 @@ func (d *device) commit(of epoch.Set, bases epoch.Set) epoch.Commit {
 		for _, b := range append(slices.Clone(bases), of[1]) {
 			seed = binary.BigEndian.AppendUint64(seed, uint64(b))
 		}
-		c, err = commit.NewMerge(object.Sum(object.NodeBit, seed), parents[0], parents[1])
+		c, err = commit.NewMerge(object.Sum(object.Node, seed), parents[0], parents[1])
 	} else {
-		root := object.Sum(object.NodeBit, binary.BigEndian.AppendUint64(nil, d.w.random.Uint64()))
+		root := object.Sum(object.Node, binary.BigEndian.AppendUint64(nil, d.w.random.Uint64()))
 		c, err = commit.New(commit.Params{Now: d.w.clock.Now(), Root: root, Parents: parents, Device: d.name})
 	}
 	if err != nil {

@@ -200,7 +200,7 @@ func (d *member) submit(e puts, parents ...*commit.Commit) (*commit.Commit, *sto
 				if v.lazy {
 					c.Entry.Priority = object.Lazy
 				}
-				c.Entry.Digest, err = split.SplitBytes(ctx, split.DefaultTable(), object.Chunk, v.content, func(ctx context.Context, p split.Piece) error {
+				c.Entry.Digest, err = split.SplitBytes(ctx, split.DefaultTable(), v.content, func(ctx context.Context, p split.Piece) error {
 					return j.PutPiece(ctx, p.Digest, p.Content)
 				})
 			}

@@ -184,7 +184,7 @@ func entryOf(ctx context.Context, j *storage.Journal, k string, v *val) (fb.Entr
 		e.Priority = object.Lazy
 	}
 	var err error
-	e.Digest, err = split.SplitBytes(ctx, split.DefaultTable(), object.Chunk, []byte(v.content), func(ctx context.Context, p split.Piece) error {
+	e.Digest, err = split.SplitBytes(ctx, split.DefaultTable(), []byte(v.content), func(ctx context.Context, p split.Piece) error {
 		return j.PutPiece(ctx, p.Digest, p.Content)
 	})
 	return e, err

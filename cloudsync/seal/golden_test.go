@@ -89,13 +89,13 @@ func TestGolden(t *testing.T) {
 		s      *seal.Sealer
 		master seal.MasterKey
 	}{{"sealed", sealed, master}, {"passphrase", sealed, derived}, {"plaintext", plain, seal.MasterKey{}}} {
-		first := golden(t, "v4/ring-0-"+c.name, found(t, c.s.Keyring(), c.master, 107))
+		first := golden(t, "v5/ring-0-"+c.name, found(t, c.s.Keyring(), c.master, 107))
 		var change seal.Change
 		if c.name == "sealed" {
 			change.AddSlots, change.NewDataKey = []seal.NewSlot{{Master: derived, Label: "passphrase of all"}}, true
 		}
 		second, _ := next(t, mustOpen(t, c.master, first), change, 108)
-		second = golden(t, "v4/ring-1-"+c.name, second)
+		second = golden(t, "v5/ring-1-"+c.name, second)
 		if k := mustOpen(t, c.master, first, second); k.Number() != 1 || len(k.Slots()) != len(mustOpen(t, c.master, first).Slots())+len(change.AddSlots) {
 			t.Errorf("%s: ring %d, slots %+v", c.name, k.Number(), k.Slots())
 		}
@@ -219,16 +219,16 @@ func TestASecondImplementationOpensTheGoldenFiles(t *testing.T) {
 	if sum := sha256.Sum256(cat([]byte("ledger seal 1 key file"), master)); hex.EncodeToString(sum[:4]) != lines[2] {
 		t.Error("checksum of the key file differs")
 	}
-	first, second := golden(t, "v4/ring-0-sealed", nil), golden(t, "v4/ring-1-sealed", nil)
+	first, second := golden(t, "v5/ring-0-sealed", nil), golden(t, "v5/ring-1-sealed", nil)
 	keys := ringByHand(t, first, master, 0, nil)
-	b := golden(t, "v4/ring-0-passphrase", nil)[92:]
+	b := golden(t, "v5/ring-0-passphrase", nil)[92:]
 	n := func(at int) uint32 { return binary.BigEndian.Uint32(b[at:]) }
 	derived := argon2.IDKey([]byte(goldenPassphrase), b[32:48], n(24), n(20), uint8(n(28)), 32)
 	later := ringByHand(t, second, derived, 1, nil)
 	if again := ringByHand(t, second, master, 0, first); !slices.EqualFunc(later, again, bytes.Equal) || len(later) != len(keys)+1 {
 		t.Errorf("the slots of a ring open other keys, or %d", len(later))
 	}
-	for i, key := range ringByHand(t, golden(t, "v4/ring-0-passphrase", nil), derived, 0, nil) {
+	for i, key := range ringByHand(t, golden(t, "v5/ring-0-passphrase", nil), derived, 0, nil) {
 		if !bytes.Equal(key, keys[i]) || !bytes.Equal(key, later[i]) {
 			t.Errorf("key %d differs", i)
 		}

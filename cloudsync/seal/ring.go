@@ -17,7 +17,7 @@ import (
 
 // Layout of a ring; the table is in docs/format/sealed.md.
 const (
-	ringVersion     = 4 // that of the whole bucket
+	ringVersion     = 5 // that of the whole bucket
 	ringBucketAt    = 4
 	ringNumberAt    = ringBucketAt + IDBytes
 	ringPreviousAt  = ringNumberAt + 8

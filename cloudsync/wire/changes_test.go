@@ -36,7 +36,7 @@ func changes() *rapid.Generator[[]btree.Change] {
 			case 1:
 				c = inline(key, rapid.SliceOfN(rapid.Byte(), 0, 300).Draw(t, "value"))
 			default:
-				kind := rapid.SampledFrom([]object.Kind{object.Chunk, object.IndexBit}).Draw(t, "piece")
+				kind := rapid.SampledFrom([]object.Kind{object.Chunk, object.Index}).Draw(t, "piece")
 				c.Entry.Digest = object.Sum(kind, []byte(key))
 				c.Entry.Size = rapid.Uint64Range(1, math.MaxInt64).Draw(t, "size")
 				c.Entry.Priority = object.Priority(rapid.IntRange(0, 1).Draw(t, "priority"))
@@ -114,7 +114,7 @@ func TestLongDiffStreams(t *testing.T) {
 
 func TestChangesThatNobodyWrites(t *testing.T) {
 	d := object.Sum(object.Chunk, []byte("x"))
-	node := object.Sum(object.NodeBit, []byte("x"))
+	node := object.Sum(object.Node, []byte("x"))
 	for name, e := range map[string]fb.Entry{
 		"key too long":    {Key: make([]byte, limits.MaxKeyBytes+1), Inline: true},
 		"inline too long": {Inline: true, Value: make([]byte, wire.MaxInlineBytes+1)},
@@ -148,7 +148,7 @@ func TestChangesThatNobodyWrites(t *testing.T) {
 
 func TestBadDiffs(t *testing.T) {
 	d := object.Sum(object.Chunk, []byte("x"))
-	node := object.Sum(object.NodeBit, []byte("x"))
+	node := object.Sum(object.Node, []byte("x"))
 	good := diffOf(t, inline("a", []byte("value")), far("b", d, object.Eager), removed("c"))
 	two := func(a, b btree.Change) []byte { return append(diffOf(t, a), diffOf(t, b)...) }
 	for name, b := range map[string][]byte{
@@ -190,7 +190,7 @@ type brokenWriter struct{ err error }
 func (w brokenWriter) Write(p []byte) (int, error) { return 0, w.err }
 
 func FuzzDecodeDiff(f *testing.F) {
-	d := object.Sum(object.IndexBit, []byte("x"))
+	d := object.Sum(object.Index, []byte("x"))
 	f.Add(diffOf(f, inline("", nil), inline("a", []byte("value")), far("b", d, object.Lazy), removed("c")))
 	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01})
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -15,7 +15,7 @@ import (
 // aChild draws a commit whose only parent is that of a record, with what it may have in common with
 // it.
 func aChild(t *rapid.T, of *Commit) *Commit {
-	c, err := commit.New(commit.Params{Now: time.Unix(9, 0), Root: aDigest(t, object.NodeBit), Parents: []*commit.Commit{of.Commit}, Message: "m"})
+	c, err := commit.New(commit.Params{Now: time.Unix(9, 0), Root: aDigest(t, object.Node), Parents: []*commit.Commit{of.Commit}, Message: "m"})
 	if err != nil {
 		t.Fatal(err)
 	}

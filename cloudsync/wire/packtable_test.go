@@ -18,7 +18,7 @@ func packTable() *wire.PackTable {
 		Blocks: []seal.Block{{StoredBytes: 100}, {StoredBytes: 64<<10 + 5}, {StoredBytes: 306}},
 		Pieces: []wire.PackPiece{
 			{Digest: object.Sum(object.Chunk, []byte("a")), Block: 0, At: 0, Bytes: 400},
-			{Digest: object.Sum(object.IndexBit, []byte("b")), Block: 0, At: 400, Bytes: 300},
+			{Digest: object.Sum(object.Index, []byte("b")), Block: 0, At: 400, Bytes: 300},
 			{Digest: object.Sum(object.Chunk, []byte("c")), Block: 1, At: 0, Bytes: 64 << 10},
 			{Digest: object.Sum(object.Chunk, []byte("d")), Block: 2, At: 0, Bytes: 300},
 			{Digest: object.Sum(object.Chunk, []byte("e")), Block: 2, At: 300, Bytes: 1},
@@ -71,7 +71,7 @@ func TestBadPackTables(t *testing.T) {
 		"longer block":    spoilt(func(t *wire.PackTable) { t.Blocks[2].StoredBytes++ }),
 		"block of 4":      spoilt(func(t *wire.PackTable) { t.Blocks[0].StoredBytes = 4 }),
 		"twice":           spoilt(func(t *wire.PackTable) { t.Pieces[3].Digest = t.Pieces[0].Digest }),
-		"node":            spoilt(func(t *wire.PackTable) { t.Pieces[0].Digest[0] = byte(object.NodeBit) }),
+		"node":            spoilt(func(t *wire.PackTable) { t.Pieces[0].Digest[0] = byte(object.Node) }),
 		"reserved digest": spoilt(func(t *wire.PackTable) { t.Pieces[0].Digest[0] = 4 }),
 		"zero digest":     spoilt(func(t *wire.PackTable) { t.Pieces[0].Digest = object.Digest{} }),
 		"piece of 0":      spoilt(func(t *wire.PackTable) { t.Pieces[0].Bytes = 0 }),

@@ -71,7 +71,7 @@ func aDiff(t *rapid.T, least int) Diff {
 
 func aCommit(t *rapid.T) *commit.Commit {
 	make := func(n int64, of ...*commit.Commit) *commit.Commit {
-		c, err := commit.New(commit.Params{Now: time.Unix(n, 0), Root: aDigest(t, object.NodeBit), Parents: of, Device: "d"})
+		c, err := commit.New(commit.Params{Now: time.Unix(n, 0), Root: aDigest(t, object.Node), Parents: of, Device: "d"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -99,10 +99,10 @@ func aRecord(t *rapid.T, tag byte) Record {
 		bytes := rapid.Uint64Range(1, 1<<40).Draw(t, "bytes")
 		return &Run{kind, rapid.Uint32Range(0, MaxRuns-1).Draw(t, "age"), anID(t), anID(t), bytes, rapid.Uint64Range(1, bytes).Draw(t, "records"), aHash(t)}
 	case tagSnapshot:
-		r := &Snapshot{Order: rapid.Uint32().Draw(t, "order"), To: object.Sum(object.NodeBit, []byte{1}), Diff: aPlace(t),
+		r := &Snapshot{Order: rapid.Uint32().Draw(t, "order"), To: object.Sum(object.Node, []byte{1}), Diff: aPlace(t),
 			Values: rapid.Uint64Range(0, maxDisplay).Draw(t, "values"), Whole: rapid.Uint64Range(0, maxDisplay).Draw(t, "whole")}
 		if rapid.Bool().Draw(t, "behind") {
-			r.From = object.Sum(object.NodeBit, []byte{2})
+			r.From = object.Sum(object.Node, []byte{2})
 		}
 		return r
 	case tagGone:
@@ -143,7 +143,7 @@ func aRecord(t *rapid.T, tag byte) Record {
 		r.Diff = aDiff(t, 0)
 		return r
 	case tagExplanation:
-		return &Explanation{Root: object.Sum(object.NodeBit, []byte{3}), Diff: aDiff(t, 1)}
+		return &Explanation{Root: object.Sum(object.Node, []byte{3}), Diff: aDiff(t, 1)}
 	case tagTag:
 		r := &Tag{Name: rapid.StringMatching(`[a-zä]{1,10}`).Draw(t, "name")}
 		if rapid.Bool().Draw(t, "set") {
@@ -654,7 +654,7 @@ func TestRunsAreBounded(t *testing.T) {
 
 // golden are streams with each record once.
 func golden(t testing.TB) map[string][]byte {
-	root := func(b byte) object.Digest { return object.Sum(object.NodeBit, []byte{b}) }
+	root := func(b byte) object.Digest { return object.Sum(object.Node, []byte{b}) }
 	a, err := commit.New(commit.Params{Now: time.Unix(5, 0), Root: root(1), Parents: []*commit.Commit{commit.First()}, Device: "a"})
 	if err != nil {
 		t.Fatal(err)

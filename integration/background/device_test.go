@@ -16,7 +16,6 @@ import (
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/vfs/vfstest"
 	"github.com/ledgerd/ledger/merge"
-	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/split"
 	"github.com/ledgerd/ledger/storage"
 	"github.com/ledgerd/ledger/storage/index"
@@ -409,7 +408,7 @@ func (p *page) commit(ctx context.Context, keys []string, value string) (*commit
 			var err error
 			if len(value) > btree.InlineLimit {
 				e.Inline, e.Value = false, nil
-				e.Digest, err = split.SplitBytes(ctx, split.DefaultTable(), object.Chunk, []byte(value), func(ctx context.Context, s split.Piece) error { return j.PutPiece(ctx, s.Digest, s.Content) })
+				e.Digest, err = split.SplitBytes(ctx, split.DefaultTable(), []byte(value), func(ctx context.Context, s split.Piece) error { return j.PutPiece(ctx, s.Digest, s.Content) })
 			}
 			if !yield(btree.Change{Entry: e}, err) || err != nil {
 				return

@@ -20,7 +20,6 @@ import (
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/internal/secret"
 	"github.com/ledgerd/ledger/internal/tier"
-	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/split"
 )
 
@@ -309,7 +308,7 @@ func (w *world) cuts(value []byte) map[int]bool {
 	ring, err := chain.Open(master)
 	w.must(err)
 	cuts, at := map[int]bool{}, 0
-	_, err = split.SplitBytes(context.Background(), split.NewTable(ring.ChunkingSecret().Expose()), object.Chunk, value, func(_ context.Context, p split.Piece) error {
+	_, err = split.SplitBytes(context.Background(), split.NewTable(ring.ChunkingSecret().Expose()), value, func(_ context.Context, p split.Piece) error {
 		if !p.Digest.Kind().IsIndex() {
 			at += len(p.Content)
 			cuts[at] = true

@@ -200,7 +200,7 @@ func (d *device) entry(ctx context.Context, j *storage.Journal, key, v string) (
 	if len(v) <= btree.InlineLimit {
 		return e, nil
 	}
-	root, err := split.SplitBytes(ctx, d.table, object.Chunk, e.Value, func(ctx context.Context, p split.Piece) error {
+	root, err := split.SplitBytes(ctx, d.table, e.Value, func(ctx context.Context, p split.Piece) error {
 		return j.PutPiece(ctx, p.Digest, p.Content)
 	})
 	e = fb.Entry{Key: e.Key, Digest: root, Size: e.Size}

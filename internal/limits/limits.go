@@ -5,11 +5,12 @@ package limits
 const (
 	// MaxKeyBytes is the greatest length of a key in a page.
 	MaxKeyBytes = 4096
-	// MaxPieceBytes is the greatest length of a piece.
+	// MaxPieceBytes is the greatest length of a piece of a value.
 	MaxPieceBytes = 64 << 10
-	// MaxNodeBytes bounds a decoded tree node before memory is allocated for it. Only a node with
-	// many long keys and inline values is larger than a piece.
-	MaxNodeBytes = 64 << 20
+	// MaxNodeBytes is the greatest length of a tree node. A node has 16 entries on average. Less
+	// than one in 10^26 nodes of the longest keys and inline values would be longer, unless the
+	// keys were chosen for that.
+	MaxNodeBytes = 4 << 20
 	// MaxTimestamp is the greatest timestamp of a commit, in nanoseconds since 1970.
 	MaxTimestamp = 1 << 62
 	// MaxAhead is how far a commit's timestamp may be ahead of its device's clock, in nanoseconds,
