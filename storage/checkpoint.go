@@ -19,8 +19,8 @@ import (
 //
 //	kind      payload
 //	rows      number of the family in checkpointFamilies, 1 byte; rows, 1 or more: length of the
-//	          key uvarint, key, length of the value uvarint, value. A piece number at the end of a
-//	          key is written as its digest.
+//	          key uvarint, key, length of the value uvarint, value. A piece number as key is
+//	          written as its digest.
 //	complete  number uvarint: the checkpoint is as of this batch; number of its first batch
 //	          uvarint. The checkpoint ends with this record.
 const (
@@ -41,9 +41,6 @@ const (
 	checkpointBatchBytes  = 1 << 20
 )
 
-// endsWithNumber reports whether the keys of a family end with a piece number.
-func endsWithNumber(family string) bool { return family == bucketCloud }
-
 // checkpoint locates a checkpoint in the log: its batches have numbers from first to last, and it
 // is as of the batch upTo. All are 0 when there is none.
 type checkpoint struct{ upTo, first, last uint64 }
@@ -52,16 +49,12 @@ type checkpoint struct{ upTo, first, last uint64 }
 func eachCheckpointRow(tx index.Tx, fn func(family int, k, v []byte) error) error {
 	for i, family := range checkpointFamilies {
 		for k, v := range rowsOf(tx, family) {
-			if endsWithNumber(family) {
-				at := len(k) - numberSize
-				if at < 0 {
-					return badRow(family, hex.EncodeToString(k), "bad key")
-				}
-				d, err := keyDigest(tx, family, k[at:])
+			if family == bucketCloud { // its keys are piece numbers
+				d, err := keyDigest(tx, family, k)
 				if err != nil {
 					return err
 				}
-				k = append(slices.Clone(k[:at]), d[:]...)
+				k = d[:]
 			}
 			if err := fn(i, k, v); err != nil {
 				return err
@@ -131,7 +124,7 @@ func eachRowOf(p []byte, fn func(family string, k, v []byte) error) (ok bool, er
 	family := checkpointFamilies[p[0]]
 	for c := (coder{p: p[1:], reading: true}); len(c.p) > 0; {
 		k, v := c.cut(), c.cut()
-		if c.bad || endsWithNumber(family) && len(k) < object.DigestSize {
+		if c.bad || family == bucketCloud && len(k) != object.DigestSize {
 			return false, nil
 		}
 		if fn != nil {
@@ -152,9 +145,9 @@ type restoring struct {
 func (r restoring) put(family string, k, v []byte) error {
 	bad := func() error { return badRow(family, hex.EncodeToString(k), "a bad row in a checkpoint") }
 	k, v = slices.Clone(k), slices.Clone(v)
-	if endsWithNumber(family) {
-		at := len(k) - object.DigestSize
-		d, ok := digestOf(k[at:])
+	switch family {
+	case bucketCloud:
+		d, ok := digestOf(k)
 		if !ok {
 			return bad()
 		}
@@ -162,17 +155,13 @@ func (r restoring) put(family string, k, v []byte) error {
 		if err != nil {
 			return err
 		}
-		k = appendNumber(k[:at], number)
-		if family == bucketCloud {
-			if _, err := parseCloudRow(&d, v); err != nil {
-				return err
-			}
-			if err := r.tx.Bucket(bucketLocal).Delete(k); err != nil {
-				return err
-			}
+		k = appendNumber(nil, number)
+		if _, err := parseCloudRow(&d, v); err != nil {
+			return err
 		}
-	}
-	switch family {
+		if err := r.tx.Bucket(bucketLocal).Delete(k); err != nil {
+			return err
+		}
 	case bucketCommits:
 		c, err := parseCommitRow(k, v)
 		if err != nil {

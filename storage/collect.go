@@ -358,7 +358,8 @@ func (c *Collector) readTargets(ctx context.Context, some []candidate) (map[obje
 		if !some[i].row.held || d.Kind() == object.Chunk {
 			continue
 		}
-		t, err := c.s.pieceTargets(ctx, d, foldLocator{c.s})
+		at := some[i].row.located()
+		t, err := c.s.targets(ctx, &d, &at, foldLocator{c.s}, nil)
 		if err != nil {
 			return nil, 0, fmt.Errorf("read garbage %s: %w", d.Short(), err)
 		}

@@ -54,7 +54,8 @@ func (s *Store) foldDeleted(ctx context.Context, db index.DB, from locator, st *
 		g := &gone[i]
 		t, ok := known[g.digest]
 		if !ok && g.row.held {
-			if t, err = s.pieceTargets(ctx, g.digest, from); err != nil {
+			at := g.row.located()
+			if t, err = s.targets(ctx, &g.digest, &at, from, nil); err != nil {
 				return fmt.Errorf("fold deletion of %s: %w", g.digest.Short(), err)
 			}
 		}
@@ -89,30 +90,6 @@ func (s *Store) foldDeleted(ctx context.Context, db index.DB, from locator, st *
 
 // maxFreed bounds what is reported to the collector. The collector finds the rest a cycle later.
 const maxFreed = 1 << 16
-
-// pieceTargets returns the pieces that a held piece refers to. It reads nodes and index pieces
-// only.
-func (s *Store) pieceTargets(ctx context.Context, d object.Digest, from locator) ([]target, error) {
-	switch {
-	case d.Kind().IsNode():
-		n, err := s.loadNode(ctx, d, from, 0)
-		if err != nil {
-			return nil, err
-		}
-		return nodeTargets(n), nil
-	case !d.Kind().IsIndex():
-		return nil, nil
-	}
-	l, err := s.find(&d, from)
-	if err != nil {
-		return nil, err
-	}
-	content, err := s.content(&d, &l)
-	if err != nil {
-		return nil, err
-	}
-	return childTargets(&d, content)
-}
 
 // deletion removes pieces from the index within a transaction.
 type deletion struct {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	fb "github.com/ledgerd/ledger/flatbuffers"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/split"
@@ -120,60 +119,56 @@ func (p *plan) add(ctx context.Context, parts [][]op) error {
 	return p.addChunk(chunk)
 }
 
-// targets returns the pieces that the piece stored by o refers to.
+// targets returns the pieces that the piece or node stored by o refers to.
 func (p *plan) targets(ctx context.Context, o *op) ([]target, error) {
-	switch {
-	case o.bare:
+	if o.bare || !o.stored() {
 		return nil, nil
-	case o.kind == recNode || o.kind == recDelta:
-		n, err := p.s.loadNodeBeside(ctx, o.digest, p.from, 0, p.nodes)
-		if err != nil {
-			return nil, fmt.Errorf("fold node %s: %w", o.digest.Short(), err)
-		}
-		return nodeTargets(n), nil
-	case o.kind == recPiece && o.digest.Kind().IsIndex():
-		at := o.located() // elsewhere its place depends on later records
-		content, err := p.s.content(&o.digest, &at)
-		if err != nil {
-			return nil, fmt.Errorf("fold index piece %s: %w", o.digest.Short(), err)
-		}
-		out, err := childTargets(&o.digest, content)
-		if err != nil {
-			return nil, fmt.Errorf("fold index piece %s: %w", o.digest.Short(), err)
-		}
-		return out, nil
 	}
-	return nil, nil
+	at := o.located() // elsewhere the place of a piece depends on later records
+	out, err := p.s.targets(ctx, &o.digest, &at, p.from, p.nodes)
+	if err != nil {
+		return nil, fmt.Errorf("fold %s %s: %w", o.digest.Kind(), o.digest.Short(), err)
+	}
+	return out, nil
 }
 
-// childTargets returns the pieces that an index piece lists.
-func childTargets(d *object.Digest, content []byte) ([]target, error) {
-	children, err := split.Children(*d, content)
-	out := make([]target, len(children))
-	for i, c := range children {
-		out[i] = target{c, refEager}
-	}
-	return out, err
-}
-
-// nodeTargets returns the children of a node and the values that its entries refer to.
-func nodeTargets(n *fb.Node) []target {
-	out := make([]target, 0, n.NumChildren())
-	for i := range n.NumChildren() {
-		out = append(out, target{n.Child(i).Digest, refEager})
-	}
-	for i := range n.Len() {
-		if n.Inline(i) {
-			continue
+// targets returns the pieces and nodes that a held one refers to: those that an index piece lists,
+// or the children of a node and the values of its entries. A piece is read at its place, a node
+// and its bases are found by from, and kept in nodes if that is not nil.
+func (s *Store) targets(ctx context.Context, d *object.Digest, at *located, from locator, nodes *NodeCache) (out []target, err error) {
+	switch d.Kind() {
+	case object.Index:
+		content, err := s.content(d, at)
+		if err != nil {
+			return nil, err
 		}
-		e := n.Entry(i)
-		typ := byte(refEager)
-		if e.Priority == object.Lazy {
-			typ = refLazy
+		children, err := split.Children(*d, content)
+		for _, c := range children {
+			out = append(out, target{c, refEager})
 		}
-		out = append(out, target{e.Digest, typ})
+		return out, err
+	case object.Node:
+		n, err := s.loadNodeBeside(ctx, *d, from, 0, nodes)
+		if err != nil {
+			return nil, err
+		}
+		out = make([]target, 0, n.NumChildren())
+		for i := range n.NumChildren() {
+			out = append(out, target{n.Child(i).Digest, refEager})
+		}
+		for i := range n.Len() {
+			if n.Inline(i) {
+				continue
+			}
+			e := n.Entry(i)
+			typ := byte(refEager)
+			if e.Priority == object.Lazy {
+				typ = refLazy
+			}
+			out = append(out, target{e.Digest, typ})
+		}
 	}
-	return out
+	return out, nil
 }
 
 func (p *plan) addChunk(chunk []mention) error {

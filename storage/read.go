@@ -91,8 +91,13 @@ func locateIn(tx index.Tx, d *object.Digest, dead bool) (located, bool, error) {
 	return l, err == nil, err
 }
 
+// located returns the place that the row has, without the base.
+func (r *objectRow) located() located {
+	return located{kind: r.kind, depth: r.depth, place: r.place}
+}
+
 func locatedRow(tx index.Tx, row *objectRow) (located, error) {
-	l := located{kind: row.kind, depth: row.depth, place: row.place}
+	l := row.located()
 	if row.kind == recDelta {
 		var ok bool
 		l.base, ok = digestOf(tx.Bucket(bucketNumbers).Get(appendNumber(nil, row.base)))

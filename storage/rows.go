@@ -138,7 +138,7 @@ func badRow(family, key, what string) error {
 type objectRow struct {
 	number uint64
 	held   bool
-	dead   bool // not held: a deleted node, or part of one, that is the base of other nodes' differences
+	dead   bool // not held: a deleted node that is the base of other nodes' differences
 	kind   byte // recPiece, recNode or recDelta
 	place  segment.Place
 	base   uint64 // number of the base of a delta
