@@ -21,7 +21,7 @@ type copying struct {
 	append func(*segment.Batch, []op) error
 	b      *segment.Batch
 	ops    []op
-	once   map[object.Digest]bool // digests for which one record is enough
+	once   map[object.Digest]bool // nodes that were written whole
 	moved  []object.Digest        // digests whose rows must point elsewhere in the end
 	dead   []uint64               // numbers of bases that are needed no more
 }

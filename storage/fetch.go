@@ -73,7 +73,7 @@ func (s *Store) Bring(ctx context.Context, ds []object.Digest) error {
 // fetchUnplaced is fetch for a piece without a place while the bucket's log may record one. gone is
 // the error for such a piece.
 func (s *Store) fetchUnplaced(ctx context.Context, d *object.Digest, gone error) ([]byte, error) {
-	if d.Kind().IsNode() || s.fetcher.Load() == nil {
+	if s.fetcher.Load() == nil {
 		return nil, gone
 	}
 	if v, err := s.Metadata(ctx, MetadataAdopted); err != nil || v == nil {
@@ -86,17 +86,13 @@ func (s *Store) fetchUnplaced(ctx context.Context, d *object.Digest, gone error)
 	return content, err
 }
 
-// needsTree returns an error that matches base.ErrNeedsFetch when a piece that is not held is the
+// needsTree returns an error that matches base.ErrNeedsFetch when a node that is not held is the
 // root of a treeless commit.
 func (s *Store) needsTree(d *object.Digest) error {
-	if !d.Kind().IsNode() {
-		return nil
-	}
 	var ids []commit.ID
-	for _, o := range s.pendingCommits() {
-		if o.commit.Root == *d {
-			ids = append(ids, o.commit.ID)
-		}
+	pending, _ := s.pendingSync(true, func(o *op) bool { return o.kind == recCommit && o.commit.Root == *d })
+	for _, o := range pending {
+		ids = append(ids, o.commit.ID)
 	}
 	err := s.view(func(tx index.Tx) error {
 		row, ok, err := readObjectRow(tx, d)
@@ -124,11 +120,6 @@ func (s *Store) needsTree(d *object.Digest) error {
 		}
 	}
 	return nil
-}
-
-func (s *Store) pendingCommits() []pendingOp {
-	pending, _ := s.pendingSync(true, func(o *op) bool { return o.kind == recCommit })
-	return pending
 }
 
 // AddFetched stores synced pieces that were not held, in one batch, and returns when they are

@@ -67,11 +67,11 @@ func (s *Store) foldWhile(ctx context.Context, worth func() bool) error {
 	}
 }
 
-// foldLocator finds pieces for a fold. The fold holds the fold turn, so it cannot wait for a
-// rebuild of the index.
+// foldLocator finds nodes for a fold. The fold holds the fold turn, so it cannot wait for a rebuild
+// of the index.
 type foldLocator struct{ s *Store }
 
-// locate returns the place of a piece that is held at the position up to which the log was folded,
+// locate returns the place of a node that is held at the position up to which the log was folded,
 // or of the first record after that. With dead it also finds a node whose bytes stay as a base
 // only.
 //
@@ -80,7 +80,7 @@ type foldLocator struct{ s *Store }
 // one point of the log have no such circle, so the row in the index counts.
 func (f foldLocator) locate(d *object.Digest, dead bool) (l located, ok bool, err error) {
 	o, stored, touched := f.s.over.look(d)
-	if stored && !(d.Kind().IsNode() && touched) {
+	if stored && !touched {
 		return o.located(), true, nil
 	}
 	err = f.s.viewOnce(func(tx index.Tx) error {

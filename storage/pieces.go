@@ -156,7 +156,7 @@ func give(ctx context.Context, s *Store, some []wantedPiece, fn func(i int, cont
 // number.
 func (r *reader) readNext(s *Store, some []wantedPiece) int {
 	first := &some[0]
-	if !first.held || first.at.kind != recPiece {
+	if !first.held {
 		return 1
 	}
 	if first.content = first.at.content; first.content != nil {
@@ -191,7 +191,7 @@ func (r *reader) readNext(s *Store, some []wantedPiece) int {
 func follows(a, b *wantedPiece) bool {
 	p, q := &a.at.place, &b.at.place
 	end := p.Offset + uint64(p.Length)
-	return b.held && b.at.kind == recPiece && b.at.content == nil && q.Segment == p.Segment && q.Offset >= end && q.Offset-end <= togetherGap
+	return b.held && b.at.content == nil && q.Segment == p.Segment && q.Offset >= end && q.Offset-end <= togetherGap
 }
 
 // verifyEach removes the content of pieces that does not match the digest.

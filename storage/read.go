@@ -191,17 +191,14 @@ func (s *Store) piece(ctx context.Context, d object.Digest, far bool) ([]byte, e
 	return n.Bytes(), nil
 }
 
-// find locates a piece that must exist. When the first look-up fails, it continues as search does.
+// find locates a node that must exist. When the first look-up fails, it continues as search does.
 func (s *Store) find(d *object.Digest, from locator) (located, error) {
 	l, ok, err := from.locate(d, false)
 	if ok || err != nil {
 		return l, err
 	}
 	if from == locator(s) {
-		l, place, err := s.search(d)
-		if place != nil {
-			err = needsFetch(d)
-		}
+		l, _, err := s.search(d)
 		return l, err
 	}
 	if _, inJournal := from.(*Journal); inJournal {

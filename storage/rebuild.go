@@ -129,7 +129,6 @@ type rebuilder struct {
 	// only at the end: an unfinished index is of no use.
 	position, reflected segment.Position
 	rows                int
-	pieces              map[object.Digest]*op // stored by parts
 
 	waiting []nodeRecord // differences whose bases have not been found
 	// baseRows yields the rows from which the index begins; nil for none or once they are in the
@@ -149,7 +148,7 @@ type numberedPlace struct {
 }
 
 func newRebuilder(s *Store, db index.DB, st *state) *rebuilder {
-	return &rebuilder{s: s, db: db, st: st, pieces: map[object.Digest]*op{}}
+	return &rebuilder{s: s, db: db, st: st}
 }
 
 func (b *rebuilder) add(ctx context.Context, ops []op, info segment.BatchInfo) error {
@@ -171,12 +170,6 @@ func (b *rebuilder) add(ctx context.Context, ops []op, info segment.BatchInfo) e
 	b.position.Add(info)
 	b.parts = append(b.parts, ops)
 	b.rows += len(ops)
-	for i := range ops {
-		o := &ops[i]
-		if o.stored() && b.pieces[o.digest] == nil {
-			b.pieces[o.digest] = o
-		}
-	}
 	if b.rows < b.s.o.FoldRows && !alone {
 		return nil
 	}
@@ -188,7 +181,6 @@ func (b *rebuilder) flush(ctx context.Context) error {
 		return err
 	}
 	b.parts, b.rows, b.reflected = nil, 0, b.position.Clone()
-	clear(b.pieces)
 	return nil
 }
 
@@ -422,16 +414,10 @@ func (b *rebuilder) lacks(o *op) (bool, error) {
 	return !ok, err
 }
 
-// locate finds pieces that parts store or that the index has. Nodes are where survey has found
-// them, held or not.
+// locate finds pieces and nodes by the rows. Nodes are where survey has found them, held or not.
 func (b *rebuilder) locate(d *object.Digest, dead bool) (l located, ok bool, err error) {
-	if d.Kind().IsNode() {
-		dead = true
-	} else if o := b.pieces[*d]; o != nil {
-		return o.located(), true, nil
-	}
 	err = b.db.View(func(tx index.Tx) (err error) {
-		l, ok, err = locateIn(tx, d, dead)
+		l, ok, err = locateIn(tx, d, dead || d.Kind().IsNode())
 		return err
 	})
 	return l, ok, err

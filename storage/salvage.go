@@ -385,12 +385,12 @@ func (v *salvage) load(recs []segment.Record) ([]segment.Record, error) {
 type keeping struct {
 	v       *salvage
 	b       *rebuilder
-	mine    map[object.Digest]op // that stay and store something
+	mine    map[object.Digest]op // that stay and store nodes
 	commits map[commit.ID]bool   // that stay
 	covered bool                 // the old index covers the batch: it supplies what is not verifiable by itself
 }
 
-// locate finds the remaining pieces of the batch, and pieces that the log has before it.
+// locate finds the remaining nodes of the batch, and nodes that the log has before it.
 func (k *keeping) locate(d *object.Digest, dead bool) (located, bool, error) {
 	if o, ok := k.mine[*d]; ok {
 		return o.located(), true, nil
@@ -441,11 +441,12 @@ func (k *keeping) choose(ctx context.Context, p segment.Part) ([]segment.Record,
 		if !ok {
 			continue
 		}
-		if c.o.stored() {
+		switch c.o.kind {
+		case recNode, recDelta:
 			o := c.o
 			o.content = slices.Clone(o.content)
 			k.mine[o.digest] = o
-		} else if c.o.commit != nil {
+		case recCommit:
 			k.commits[c.o.commit.ID] = true
 		}
 		out = append(out, c.rec)
