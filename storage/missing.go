@@ -56,9 +56,6 @@ func (s *Store) hasMissingRowFolded(d *object.Digest) (bool, error) {
 // hasMissingRow reports whether the index has a piece with a reference that is neither held nor
 // placed.
 func (s *Store) hasMissingRow(d *object.Digest) (known bool, err error) {
-	if d.Kind().IsNode() {
-		return false, nil
-	}
 	err = s.view(func(tx index.Tx) error {
 		row, ok, err := readObjectRow(tx, d)
 		known = err == nil && ok && isMissingRow(tx, d, &row)

@@ -142,12 +142,12 @@ func (s *Store) has(d *object.Digest) (bool, error) {
 	return ok && row.held, err
 }
 
-// Piece returns the content of a piece, verified against its digest. The slice is shared and must
-// not be changed. A piece that is not held and has a place in the bucket is fetched by the Fetcher.
-// Errors match base.ErrNeedsFetch when the page has no Fetcher, or the piece belongs to a tree that
-// this device lacks; base.ErrGone when no device has sent the piece (MissingPieces), after asking
-// the Fetcher where the page may not record all places; base.ErrCorrupt when it is damaged;
-// base.ErrClosed; or are those of the disk or of the Fetcher.
+// Piece returns the content of a piece of a value, verified against its digest. The slice is shared
+// and must not be changed. A piece that is not held and has a place in the bucket is fetched by the
+// Fetcher. Errors match base.ErrNeedsFetch when the page has no Fetcher; base.ErrGone when no
+// device has sent the piece (MissingPieces), after asking the Fetcher where the page may not record
+// all places; base.ErrCorrupt when it is damaged; base.ErrInvalid for a node; base.ErrClosed; or
+// are those of the disk or of the Fetcher.
 func (s *Store) Piece(ctx context.Context, d object.Digest) ([]byte, error) {
 	return s.piece(ctx, d, true)
 }
@@ -158,6 +158,9 @@ func (s *Store) Near(ctx context.Context, d object.Digest) ([]byte, error) {
 }
 
 func (s *Store) piece(ctx context.Context, d object.Digest, far bool) ([]byte, error) {
+	if err := checkValueDigest(&d); err != nil {
+		return nil, fmt.Errorf("read piece: %w", err)
+	}
 	if s.o.Recency != nil {
 		s.o.Recency.note(&d, s.o.Clock.Now())
 	}
@@ -177,63 +180,50 @@ func (s *Store) piece(ctx context.Context, d object.Digest, far bool) ([]byte, e
 	if err != nil {
 		return nil, err
 	}
-	if l.kind != recDelta {
-		content, err := s.content(&d, &l)
-		if errors.Is(err, errVanished) {
-			return s.piece(ctx, d, far)
-		}
-		return content, err
+	content, err := s.content(&d, &l)
+	if errors.Is(err, errVanished) {
+		return s.piece(ctx, d, far)
 	}
-	n, err := s.Node(ctx, d)
-	if err != nil {
-		return nil, err
-	}
-	return n.Bytes(), nil
+	return content, err
 }
 
-// find locates a node that must exist. When the first look-up fails, it continues as search does.
+// find locates a node that must exist. When a reader of the page finds no row, find rebuilds the
+// index from the log once: only the absence of a row may show damage. Errors match
+// base.ErrNeedsFetch for the root of a tree that this device lacks.
 func (s *Store) find(d *object.Digest, from locator) (located, error) {
-	l, ok, err := from.locate(d, false)
-	if ok || err != nil {
-		return l, err
-	}
-	if from == locator(s) {
-		l, _, err := s.search(d)
-		return l, err
-	}
-	if _, inJournal := from.(*Journal); inJournal {
-		if err := s.needsTree(d); err != nil {
+	_, inJournal := from.(*Journal)
+	inPage := from == locator(s)
+	for again := inPage; ; again = false {
+		l, ok, err := from.locate(d, false)
+		if ok || err != nil {
 			return l, err
 		}
+		if inPage || inJournal {
+			if err := s.needsTree(d); err != nil {
+				return l, err
+			}
+		}
+		if !again {
+			return l, missing(d)
+		}
+		s.reindex("node " + d.Short() + " has no row")
 	}
-	return l, missing(d)
 }
 
-// search looks once more for a piece that was not found. The piece may be held, have a place in the
-// bucket, which search then returns, or belong to a tree that this device lacks. When the index has
-// no row for it, search rebuilds the index from the log once: only the absence of a row may show
-// damage.
+// search looks once more for a piece of a value that was not found. The piece may be held, or have
+// a place in the bucket, which search then returns. When the index has no row for it, search
+// rebuilds the index as find does.
 func (s *Store) search(d *object.Digest) (l located, place *CloudPlace, err error) {
 	for again := true; ; again = false {
-		if d.Kind().IsNode() {
-			l, ok, err := s.locate(d, false)
-			if ok || err != nil {
-				return l, nil, err
-			}
-			if err := s.needsTree(d); err != nil {
-				return l, nil, err
-			}
-		} else {
-			st, err := s.stateOf(d)
-			switch {
-			case err != nil || st.held:
-				return st.at, nil, err
-			case st.placed:
-				return l, &st.place, nil
-			}
-			if lacks, err := s.isMissing(d, again); err != nil || lacks {
-				return l, nil, cmp.Or(err, notSent(d))
-			}
+		st, err := s.stateOf(d)
+		switch {
+		case err != nil || st.held:
+			return st.at, nil, err
+		case st.placed:
+			return l, &st.place, nil
+		}
+		if lacks, err := s.isMissing(d, again); err != nil || lacks {
+			return l, nil, cmp.Or(err, notSent(d))
 		}
 		if !again || !s.reindex("piece "+d.Short()+" has no row") {
 			if known, err := s.hasMissingRowFolded(d); err != nil || known {

@@ -38,7 +38,7 @@ func minuteOf(t time.Time) uint64 { return uint64(min(max(t.Unix()/60, 1), 1<<32
 
 // note records a read of a piece. r may be nil.
 func (r *Recency) note(d *object.Digest, now time.Time) {
-	if r == nil || d.Kind().IsNode() {
+	if r == nil {
 		return
 	}
 	entries, mark := r.set(d)
