@@ -26,7 +26,7 @@ import (
 // ErrInvalid for other causes, too.
 
 // flagRules maps the flags that mean the same for all verbs to functions that verify their values.
-// An empty value is not verified.
+// An empty value is that of the default.
 var flagRules = map[string]func(string) error{
 	"message":      admin.ValidateMessage,
 	"limit":        notBelowZero("limit"),
@@ -51,8 +51,9 @@ var revisionFlags = []string{"at", "from", "parent", "to"}
 func (a *app) checkFlags(cmd *cobra.Command) error {
 	var err error
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		rule := choose(slices.Contains(revisionFlags, f.Name), admin.ValidateRevision, flagRules[f.Name])
-		if rule != nil && err == nil && f.Value.String() != "" {
+		revision := slices.Contains(revisionFlags, f.Name)
+		rule := choose(revision, admin.ValidateRevision, flagRules[f.Name])
+		if rule != nil && err == nil && (f.Value.String() != "" || revision && f.Changed) {
 			err = wrong(rule(f.Value.String()))
 		}
 	})

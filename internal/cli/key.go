@@ -25,6 +25,9 @@ type keyInitFlags struct {
 }
 
 func (a *app) keyInit(ctx context.Context, f keyInitFlags) error {
+	if f.Path == "" {
+		return usagef("the name of the file is empty")
+	}
 	pass, err := f.getIf(ctx, a, f.Protect)
 	if err != nil {
 		return err
