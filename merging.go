@@ -91,9 +91,9 @@ type Decision struct {
 
 // Conflicts yields the decisions of a merge commit about the keys that begin with prefix, in order
 // of keys; nothing for a merge without conflicts. id is a commit with two parents, for example from
-// Log, a MergeResult or an EventMerge. Decisions are stored per repository: a merge made elsewhere
-// may have none here. Errors, as the last element: ErrNotFound, ErrInvalid (the commit is no
-// merge), ErrClosed, ErrCorrupt, those of ctx.
+// Log, a MergeResult or an EventMerge. Sync sends the decisions of a merge along with it. A merge
+// that this device received in a checkpoint has none here. Errors, as the last element:
+// ErrNotFound, ErrInvalid (the commit is no merge), ErrClosed, ErrCorrupt, those of ctx.
 func (p *Page) Conflicts(ctx context.Context, id CommitID, prefix []byte) iter.Seq2[Decision, error] {
 	return each(p.in.Conflicts(ctx, id, prefix), func(d session.Decision) Decision {
 		out := Decision{

@@ -41,7 +41,8 @@
 //	otherwise           the side that wrote the record last
 //
 // Elements of sets, and keys of maps, are strings, booleans, numbers, or arrays and structs of
-// these. Elements may also be time.Time.
+// these. Elements may also be time.Time. A merged slice has each element once. Of a map's value
+// that both sides changed, the merge takes that of the side that wrote the record last.
 //
 // When devices merged the same branches concurrently in different ways, the common ancestors may
 // have different versions of a record. Additions and removals are then unknown: a counter becomes
@@ -51,6 +52,7 @@
 // fields is one value and has no tags. If one side deleted a record and the other changed it, the
 // side that wrote last wins. It also wins when the merged record cannot be encoded or has a key
 // above MaxIndexKeyBytes. Page.Conflicts lists the lost changes under the rule "records".
+// Collection.PageKey has an example that shows the lost versions of a record.
 //
 // The rule of Open is kept in memory only, and heads may be merged before Open is called: by
 // background sync, and by the opening of the page. So give the rule to the repository as well:

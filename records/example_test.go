@@ -3,6 +3,8 @@ package records_test
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
+	"time"
 
 	"github.com/ledgerd/ledger"
 	"github.com/ledgerd/ledger/records"
@@ -44,6 +46,52 @@ func Example() {
 	// Output:
 	// n2 again
 	// n1 hello
+}
+
+// The versions of a record that a merge has dropped. Here two transactions stand for two devices.
+func ExampleCollection_PageKey() {
+	ctx := context.Background()
+	var clock atomic.Int64
+	repo, err := ledger.Open(ctx, "", &ledger.Options{
+		InMemory: true,
+		Now:      func() time.Time { return time.Unix(clock.Add(1), 0) },
+	})
+	check(err)
+	defer repo.Close()
+	page, err := repo.Page(ctx, "example", "songs")
+	check(err)
+	songs, err := records.Open[Song](ctx, page, "songs", nil)
+	check(err)
+	check(songs.Put(ctx, "n1", &Song{Title: "hello"}))
+	phone, err := page.Begin(ctx, nil)
+	check(err)
+	laptop, err := page.Begin(ctx, nil)
+	check(err)
+	check(songs.In(phone).Put(ctx, "n1", &Song{Title: "hello, sun"}))
+	_, err = phone.Commit(ctx)
+	check(err)
+	check(songs.In(laptop).Put(ctx, "n1", &Song{Title: "hello, moon"}))
+	_, err = laptop.Commit(ctx)
+	check(err)
+	check(page.WaitForMerge(ctx))
+
+	now, err := songs.Get(ctx, "n1")
+	check(err)
+	for step, err := range page.Why(ctx, ledger.CommitID{}, songs.PageKey("n1")) {
+		check(err)
+		if step.Rule != records.Rule {
+			continue // a write, or a merge that has kept all changes
+		}
+		for _, lost := range step.Lost {
+			snapshot, err := page.At(ctx, lost.Parent.ID)
+			check(err)
+			other, err := songs.At(snapshot).Get(ctx, "n1") // ErrNotFound: it was deleted there
+			check(err)
+			check(snapshot.Close())
+			fmt.Printf("now %q, lost %q\n", now.Title, other.Title)
+		}
+	}
+	// Output: now "hello, moon", lost "hello, sun"
 }
 
 // check ends an example that fails.

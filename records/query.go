@@ -27,7 +27,8 @@ type Record[T any] struct {
 }
 
 // Query selects records. The zero value selects all, by id. Keys are made by Key for an index;
-// otherwise they are ids.
+// otherwise they are ids. A record is selected if it meets all conditions: for an index with the
+// keys Key(tag, time), Prefix Key("a") and From Key("a", t) select a tag and the times since t.
 type Query struct {
 	// Index is the index by which records are found and sorted; empty means by id.
 	Index string

@@ -95,9 +95,10 @@ type Collection[T any] struct {
 // Open returns the collection with a name of 1 to MaxNameBytes of UTF-8 without 0x00, and gives the
 // page its merge rule. Heads may be merged before that: see MergeRule. When the declared indexes
 // have changed, or a program without the rule has merged, it rebuilds index rows in one transaction
-// that reads all records; otherwise it writes nothing. o may be nil. Errors: ledger.ErrInvalid for
-// invalid names or tags, or tags that do not fit T; ErrNewer when the collection has a newer
-// Version; those of Page.Update.
+// that reads all records. In a new collection it writes the row "m": a new device that syncs before
+// its first Open has that row already. Otherwise Open writes nothing. o may be nil. Errors:
+// ledger.ErrInvalid for invalid names or tags, or tags that do not fit T; ErrNewer when the
+// collection has a newer Version; those of Page.Update.
 func Open[T any](ctx context.Context, page *ledger.Page, name string, o *Options[T]) (*Collection[T], error) {
 	c, err := newCollection(name, o)
 	if err == nil {
