@@ -89,7 +89,7 @@ func testObstacle(t *testing.T, what obstacle, background bool) {
 		p = page(t, r, "l", "p")
 		status, err := admin.Status(t.Context(), r)
 		must(t, err)
-		if s := status.Pages[0].Sync; s.UploadErr == nil || s.Upload != ledger.SyncFailing {
+		if s := status.Pages[0].Sync; s.UploadErr == nil || s.Upload != what.activity {
 			t.Errorf("in another process: %+v", s)
 		}
 	}
