@@ -197,6 +197,7 @@ func (j *Journal) cache(n *btree.NewNode) {
 
 // dropHeld takes out the nodes that the page holds already. It looks them up together, shortly
 // before they go to the log: one look-up for each new node would take longer than making the node.
+// No append is in flight. It passes on what exceeds a batch.
 func (j *Journal) dropHeld(ctx context.Context) error {
 	p := j.part
 	if p == nil {
@@ -268,6 +269,11 @@ func (j *Journal) dropHeld(ctx context.Context) error {
 					return err
 				}
 				depths[o.digest] = o.depth
+			}
+		}
+		if j.part != nil && j.part.batch.Bytes()+len(content) > streamBytes { // whole nodes are longer
+			if err := j.pass(ctx); err != nil {
+				return err
 			}
 		}
 		j.add(o, content)
@@ -454,29 +460,35 @@ func (j *Journal) Flush(ctx context.Context) error {
 }
 
 func (j *Journal) flush(ctx context.Context) error {
-	if j.part != nil && len(j.part.ops) > 0 {
-		if err := j.startFlush(ctx); err != nil {
-			return err
-		}
+	if err := j.startFlush(ctx); err != nil {
+		return err
 	}
 	return j.finishFlush()
 }
 
-// startFlush passes the filled part to a goroutine that appends it, after the previous append has
-// ended. The journal owns that goroutine: finishFlush waits for it, and Submit and Rollback call
-// finishFlush.
+// startFlush passes the part in memory on, without the nodes that the page holds.
 func (j *Journal) startFlush(ctx context.Context) error {
 	if err := j.finishFlush(); err != nil {
-		return err
-	}
-	if err := j.s.waitRoom(ctx); err != nil {
 		return err
 	}
 	if err := j.dropHeld(ctx); err != nil {
 		return err
 	}
-	if len(j.part.ops) == 0 {
+	return j.pass(ctx)
+}
+
+// pass passes the part in memory to a goroutine that appends it, after the previous append has
+// ended. The journal owns that goroutine: finishFlush waits for it, and Submit and Rollback call
+// finishFlush.
+func (j *Journal) pass(ctx context.Context) error {
+	if err := j.finishFlush(); err != nil {
+		return err
+	}
+	if j.part == nil || len(j.part.ops) == 0 {
 		return nil
+	}
+	if err := j.s.waitRoom(ctx); err != nil {
+		return err
 	}
 	j.s.mu.Lock()
 	defer j.s.mu.Unlock()
@@ -546,13 +558,18 @@ func (j *Journal) prepare(ctx context.Context, cs []*commit.Commit) error {
 	if err := j.checkExplained(cs); err != nil {
 		return err
 	}
-	if j.part != nil && j.part.batch.Bytes() > commitBytes {
-		return j.flush(ctx)
-	}
 	if err := j.finishFlush(); err != nil {
 		return err
 	}
-	return j.dropHeld(ctx)
+	if err := j.dropHeld(ctx); err != nil {
+		return err
+	}
+	if j.part != nil && j.part.batch.Bytes() > commitBytes {
+		if err := j.pass(ctx); err != nil {
+			return err
+		}
+	}
+	return j.finishFlush()
 }
 
 // moveLocked moves the remaining records to the batch of a group and returns them, with room for

@@ -138,15 +138,48 @@ func TestBatchesFitTheReserve(t *testing.T) {
 		w.must(w.wait(x))
 	}
 	w.close()
+	w.batchesFit()
+}
+
+// TestBatchesFitWhereBasesWereDeleted brings the nodes of a pruned commit again. They are bases of
+// the nodes that replaced them, so they are stored whole and not as differences to these.
+func TestBatchesFitWhereBasesWereDeleted(t *testing.T) {
+	w := newWorld(t, 1, storage.Options{})
+	w.open()
+	first, second, again := edit{}, edit{}, edit{}
+	for i := range 60_000 {
+		k := fmt.Sprintf("%06d", i)
+		first[k] = noise(w.rng, 100)
+		if i%13 == 0 {
+			second[k], again[k] = []byte("new"), first[k]
+		}
+	}
+	w.commit(first)
+	w.commit(second)
+	w.pruneAll()
+	cycles(t, w.s.NewCollector(storage.CollectOptions{}), 2)
+	c, err := w.tryCommit(nil, again, 0)
+	w.must(err)
+	w.must(w.verifyContent(w.s, c))
+	w.reopen()
+	w.must(w.verifyContent(w.s, c))
+	w.must(checkClean(w.s))
+	w.close()
+	w.batchesFit()
+}
+
+// batchesFit fails when a batch of the log exceeds the reserve.
+func (w *world) batchesFit() {
+	w.t.Helper()
 	longest := uint64(0)
-	l, _, err := segment.Open(t.Context(), segment.Options{FS: w.mem, Dir: worldDir, Page: testPage}, nil, func(info segment.BatchInfo, _ []segment.Record) error {
+	l, _, err := segment.Open(w.t.Context(), segment.Options{FS: w.mem, Dir: worldDir, Page: testPage}, nil, func(info segment.BatchInfo, _ []segment.Record) error {
 		longest = max(longest, info.End-info.Start)
 		return nil
 	})
 	w.must(err)
 	w.must(l.Close())
 	if longest > 6<<20 {
-		t.Errorf("a batch of %d bytes", longest)
+		w.t.Errorf("a batch of %d bytes", longest)
 	}
 }
 
