@@ -273,6 +273,7 @@ func (j *Journal) dropHeld(ctx context.Context) error {
 		}
 		if j.part != nil && j.part.batch.Bytes()+len(content) > streamBytes { // whole nodes are longer
 			if err := j.pass(ctx); err != nil {
+				j.err = err // as above
 				return err
 			}
 		}
