@@ -96,9 +96,6 @@ func (a *app) change(ctx context.Context, id string, fn func(n *Note, tx *ledger
 	_, err := a.page.Update(ctx, func(tx *ledger.Tx) error {
 		notes := a.notes.In(tx)
 		n, err := notes.Get(ctx, id)
-		if errors.Is(err, ledger.ErrNotFound) {
-			n, err = &Note{}, nil
-		}
 		if err == nil {
 			err = fn(n, tx)
 		}
@@ -119,18 +116,12 @@ func (a *app) add(ctx context.Context, title string, tags []string) error {
 	}
 	id := strings.ToLower(rand.Text()[:8])
 	fmt.Fprintln(a.out, id)
-	return a.change(ctx, id, func(n *Note, _ *ledger.Tx) error {
-		*n = Note{Title: title, Body: string(body), Tags: tags}
-		return nil
-	})
+	return a.notes.Put(ctx, id, &Note{Title: title, Body: string(body), Tags: tags, Edits: 1, Changed: time.Now()})
 }
 
 func (a *app) edit(ctx context.Context, id string) error {
 	body, err := io.ReadAll(a.in)
 	if err != nil {
-		return err
-	}
-	if _, err := a.notes.Get(ctx, id); err != nil {
 		return err
 	}
 	return a.change(ctx, id, func(n *Note, _ *ledger.Tx) error {
@@ -145,7 +136,44 @@ func (a *app) show(ctx context.Context, id string) error {
 		return err
 	}
 	fmt.Fprintf(a.out, "%s\ntags: %s\nfiles: %v\nedits: %d\n\n%s", n.Title, strings.Join(n.Tags, " "), n.Files, n.Edits, n.Body)
+	return a.lost(ctx, id, n)
+}
+
+// lost prints the bodies that a merge has dropped since the note was written.
+func (a *app) lost(ctx context.Context, id string, n *Note) error {
+	for step, err := range a.page.Why(ctx, ledger.CommitID{}, a.notes.PageKey(id)) {
+		if err != nil {
+			return err
+		}
+		if step.Rule != records.Rule {
+			continue // a write, or a merge that has kept all changes
+		}
+		for _, lost := range step.Lost {
+			s, err := a.page.At(ctx, lost.Parent.ID)
+			if err != nil {
+				return err
+			}
+			other, err := a.notes.At(s).Get(ctx, id)
+			if err == nil && other.Body != n.Body {
+				fmt.Fprintf(a.out, "\nanother device wrote:\n%s", other.Body)
+			}
+			if err := errors.Join(err, s.Close()); err != nil && !errors.Is(err, ledger.ErrNotFound) {
+				return err
+			}
+		}
+	}
 	return nil
+}
+
+// remove removes a note with its attachments.
+func (a *app) remove(ctx context.Context, id string) error {
+	_, err := a.page.Update(ctx, func(tx *ledger.Tx) error {
+		if err := a.notes.In(tx).Delete(ctx, id); err != nil {
+			return err
+		}
+		return tx.DeleteRange(ctx, file(id, ""), []byte("file/"+id+"0")) // 0 follows the slash
+	})
+	return err
 }
 
 func (a *app) list(notes []records.Record[Note]) {
@@ -261,7 +289,7 @@ func run(ctx context.Context, args []string, in io.Reader, out io.Writer) error 
 	case verb == "show" && len(rest) == 1:
 		return a.show(ctx, rest[0])
 	case verb == "rm" && len(rest) == 1:
-		return a.notes.Delete(ctx, rest[0])
+		return a.remove(ctx, rest[0])
 	case verb == "ls":
 		return a.ls(ctx, byTag(rest))
 	case verb == "since" && len(rest) == 1:

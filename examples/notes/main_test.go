@@ -60,11 +60,29 @@ func TestTwoDevices(t *testing.T) {
 			t.Errorf("since: %q", got)
 		}
 	}
+	move := func(from, to string) { // the devices are apart while their bucket is away
+		t.Helper()
+		if err := os.Rename(filepath.Join(dir, from), filepath.Join(dir, to)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	move("bucket", "away")
+	notes("phone", "eggs\n", "edit", id)
+	notes("laptop", "rice\n", "edit", id)
+	move("away", "bucket")
+	for range 2 {
+		notes("laptop", "", "sync", bucket, key)
+		notes("phone", "", "sync", bucket, key)
+	}
+	for _, device := range []string{"phone", "laptop"} {
+		want(notes(device, "", "show", id), "edits: 5\n\nrice\n\nanother device wrote:\neggs\n")
+	}
 	notes("phone", "", "rm", id)
 	if got := notes("phone", "", "ls", "home"); got != "" {
 		t.Errorf("a removed note is listed: %q", got)
 	}
-	for _, args := range [][]string{nil, {dir}, {filepath.Join(dir, "phone"), "show"}, {filepath.Join(dir, "phone"), "show", "none"}} {
+	for _, args := range [][]string{nil, {dir}, {filepath.Join(dir, "phone"), "show"}, {filepath.Join(dir, "phone"), "show", "none"},
+		{filepath.Join(dir, "phone"), "extract", id, "photo"}, {filepath.Join(dir, "phone"), "attach", "none", photo}} {
 		if err := run(t.Context(), args, strings.NewReader(""), &bytes.Buffer{}); err == nil {
 			t.Errorf("%v is no error", args)
 		}
