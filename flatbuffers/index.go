@@ -57,7 +57,8 @@ func putIndexHeader(b []byte, n int) {
 	putOffset(b, indexIDsField, indexIDsPos(n))
 }
 
-// check returns what is wrong with a child after children of total bytes, or "".
+// check describes the problem of a child, or returns "" for a valid one. total is the sum of the
+// sizes before it.
 func (c *IndexChild) check(total uint64) (problem string) {
 	switch {
 	case c.Size == 0:

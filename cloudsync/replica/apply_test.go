@@ -123,11 +123,7 @@ func TestCut(t *testing.T) {
 // arrive whole, and what came as history gets its trees.
 func TestManyCommits(t *testing.T) {
 	ctx := context.Background()
-	w := newFleet(t, 4, 2)
-	a, b := w.devices[0], w.devices[1]
-	a.commit(puts{"a": {content: []byte("1")}})
-	w.must(a.sync(ctx))
-	w.must(b.sync(ctx))
+	w, a, b := twoInSync(t)
 	a.message = strings.Repeat("m", 16<<10)
 	for i := range 700 {
 		a.commit(puts{fmt.Sprint(i % 7): {content: fmt.Append(nil, i)}})

@@ -20,11 +20,7 @@ import (
 // cut waits until the log has one head.
 func TestMergeWithGivenUpBase(t *testing.T) {
 	ctx := t.Context()
-	w := newFleet(t, 4, 2)
-	a, b := w.devices[0], w.devices[1]
-	a.commit(puts{"a": {content: []byte("1")}})
-	w.must(a.sync(ctx))
-	w.must(b.sync(ctx))
+	w, a, b := twoInSync(t)
 	on := b.store.NewestHead()
 	mine := b.commit(puts{"b": {content: []byte("2")}})
 	a.retain = &wire.Retention{Last: 1}
@@ -136,11 +132,7 @@ func (d *member) mergeAll() *commit.Commit {
 // transaction ends while Prune looks.
 func TestPruneWhileATransactionEnds(t *testing.T) {
 	ctx := t.Context()
-	w := newFleet(t, 4, 2)
-	a, b := w.devices[0], w.devices[1]
-	a.commit(puts{"a": {content: []byte("1")}})
-	w.must(a.sync(ctx))
-	w.must(b.sync(ctx))
+	w, a, b := twoInSync(t)
 	on := b.store.NewestHead()
 	release := b.store.Pin(on.ID)
 	a.retain = &wire.Retention{Last: 1}
@@ -174,11 +166,7 @@ func TestPruneWhileATransactionEnds(t *testing.T) {
 // that a new device builds the trees in the order of the checkpoint.
 func TestTreeOfACommitOnAGivenUpBase(t *testing.T) {
 	ctx := t.Context()
-	w := newFleet(t, 4, 2)
-	a, b := w.devices[0], w.devices[1]
-	a.commit(puts{"a": {content: []byte("1")}})
-	w.must(a.sync(ctx))
-	w.must(b.sync(ctx))
+	w, a, b := twoInSync(t)
 	long := puts{}
 	for i := range 2000 {
 		long[fmt.Sprintf("k%04d", i)] = &value{content: w.noise(100)}

@@ -68,6 +68,17 @@ func newFleet(t testing.TB, seed uint64, devices int) *fleet {
 	return w
 }
 
+// twoInSync returns two devices that have the key a.
+func twoInSync(t testing.TB) (w *fleet, a, b *member) {
+	t.Helper()
+	w = newFleet(t, 4, 2)
+	a, b = w.devices[0], w.devices[1]
+	a.commit(puts{"a": {content: []byte("1")}})
+	w.must(a.sync(t.Context()))
+	w.must(b.sync(t.Context()))
+	return w, a, b
+}
+
 func (w *fleet) must(err error) {
 	w.t.Helper()
 	if err != nil {
