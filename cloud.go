@@ -130,6 +130,7 @@ func (r *Repository) Cloud() (info CloudInfo, ok bool) {
 // read. Options.Cloud sets a cloud again at the next Open.
 //
 // Errors: ErrInvalid, ErrWrongKey, ErrUnsupported (scheme or bucket), ErrNeedsFetch, ErrNetwork,
+// ErrCloudRolledBack (the repository's bucket is empty or missing, see admin.Reupload),
 // ErrReadOnly, ErrClosed, those of the file system and of ctx.
 func (r *Repository) SetCloud(ctx context.Context, o *Cloud) (CloudInfo, error) {
 	what, set := "unset cloud", r.cloud.Unset

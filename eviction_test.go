@@ -294,7 +294,9 @@ func TestEvictedNeedsTheCloud(t *testing.T) {
 	mem := w.bucket
 	w.offline(true)
 	w.bucket = other.bucket
-	_, err = r.SetCloud(ctx, other.cloud())
+	elsewhere := other.cloud()
+	elsewhere.URL = "mem:other"
+	_, err = r.SetCloud(ctx, elsewhere)
 	wantErr(t, err, ledger.ErrNeedsFetch)
 	w.bucket = mem
 	w.offline(false)

@@ -29,6 +29,9 @@ type CloudCollectReport struct {
 func CollectCloud(ctx context.Context, repo *ledger.Repository, o *CloudCollectOptions) (all []CloudCollectReport, err error) {
 	r, how := of(repo), cloudsync.GCOptions{DryRun: given(o).DryRun}
 	err = r.Call(ctx, "collect the garbage of the bucket", func(ctx context.Context) error {
+		if err := r.Cloud.Prove(ctx); err != nil {
+			return err
+		}
 		err := r.visitAll(ctx, nil, func(ctx context.Context, p *bridge.Page) error {
 			report := CloudCollectReport{PageRef: refOf(p.Key), Name: p.Name}
 			err := p.WithSync(ctx, "", func(ctx context.Context, s *cloudsync.Page) error {

@@ -63,7 +63,7 @@ type PageCollection struct {
 // ctx; with a cloud and a retention those of Sync.
 func Collect(ctx context.Context, repo *ledger.Repository, o *CollectOptions) (all []PageCollection, err error) {
 	r, c := of(repo), collection{repo: repo, o: given(o)}
-	err = r.Change(ctx, "collect garbage", false, func(ctx context.Context) error {
+	err = r.Change(ctx, "collect garbage", c.o.DryRun, func(ctx context.Context) error {
 		if c.o.Retention != nil {
 			if err := c.o.Retention.Check(); err != nil {
 				return err

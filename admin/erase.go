@@ -47,7 +47,7 @@ type EraseOptions struct {
 func Erase(ctx context.Context, repo *ledger.Repository, page ledger.PageRef, key []byte, o *EraseOptions) (Erasure, error) {
 	r, e := of(repo), Erasure{PageRef: page}
 	_, e.InBucket = repo.Cloud()
-	err := r.Change(ctx, "erase from the history", false, func(ctx context.Context) error {
+	err := r.Change(ctx, "erase from the history", given(o).DryRun, func(ctx context.Context) error {
 		return r.visitAll(ctx, []ledger.PageRef{page}, func(ctx context.Context, p *bridge.Page) error {
 			e.Name = p.Name
 			return r.erase(ctx, p, key, given(o), &e)

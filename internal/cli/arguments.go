@@ -87,7 +87,8 @@ func (a *app) unknownFlag(cmd *cobra.Command, err error) error {
 		if now := movedHint(cmd, name); now != "" {
 			return withHint(wrong, "%s", now)
 		}
-		return withHint(wrong, "%s; an argument that begins with - stands behind --", a.usageHint())
+		return withHint(wrong, "%s; %s", a.usageHint(), choose(cmd.HasParent(),
+			"an argument that begins with - stands behind --", "the flags of a verb stand behind the verb"))
 	}
 	return wrong
 }
@@ -157,7 +158,7 @@ func wrong(err error) error {
 // everything. The result still matches err.
 func bare(err error) error {
 	text := err.Error()
-	for _, sentinel := range []error{ledger.ErrNotFound, ledger.ErrInvalid, ledger.ErrTooLarge} {
+	for _, sentinel := range []error{ledger.ErrNotFound, ledger.ErrInvalid, ledger.ErrTooLarge, ledger.ErrGone} {
 		text = strings.TrimSuffix(text, fmt.Sprintf(": %v", sentinel))
 	}
 	return base.WithClass(errors.New(text), err)

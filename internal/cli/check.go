@@ -66,8 +66,11 @@ func (a *app) notHere(ctx context.Context, repo *ledger.Repository, set *pageSet
 		return a.none(set)
 	}
 	return withHint(classedf(ledger.ErrNotFound, "%s is in the cloud only: there is nothing to verify on this device", quoted(set.name.text)),
-		"%s; %s LEDGER/PAGE brings a page back", a.command("cloud", "check"), a.command("fetch"))
+		"%s; %s", a.command("cloud", "check"), a.fetchHint())
 }
+
+// fetchHint is the hint for a page that is in the cloud only.
+func (a *app) fetchHint() string { return a.command("fetch") + " LEDGER/PAGE brings a page back" }
 
 func (a *app) repairHint(o admin.CheckOptions, report *admin.CheckReport) string {
 	for _, q := range report.Repository {

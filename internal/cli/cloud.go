@@ -128,6 +128,9 @@ func (a *app) cloudSet(ctx context.Context, f cloudFlags) error {
 	return a.change(ctx, func(repo *ledger.Repository) error {
 		before, _ := repo.Cloud()
 		info, err := repo.SetCloud(ctx, o)
+		if err != nil && f.BucketID != "" {
+			err = a.cloneHint(err)
+		}
 		if err != nil {
 			return err
 		}

@@ -24,7 +24,7 @@ func (a *app) cloudLeak(ctx context.Context, f cloudLeakFlags) error {
 	}
 	seen, err := admin.LookAtCloud(ctx, url, key, &ledger.Options{Buckets: a.process.Buckets})
 	if err != nil {
-		return err
+		return hintFor(err, ledger.ErrNotFound, "check the URL; if the bucket is on a disk that is not mounted, mount it")
 	}
 	return a.printLeak(&seen)
 }

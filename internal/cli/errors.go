@@ -111,6 +111,12 @@ func (a *app) usage(root *cobra.Command, err error) error {
 	}
 	a.verb = cmd
 	unknown := strings.HasPrefix(err.Error(), "unknown command")
+	if unknown && cmd == root {
+		root.Flags().SetInterspersed(false) // cobra takes a verb for the value of an unknown flag before it
+		if flagErr := root.ParseFlags(a.process.Args); flagErr != nil {
+			return a.unknownFlag(root, flagErr)
+		}
+	}
 	if unknown && cmd.HasSubCommands() {
 		return a.unknownVerb(cmd, rest, err)
 	}
@@ -193,6 +199,8 @@ func (a *app) hintOf(err error) string {
 	of, ofBucket := errors.AsType[*bucket.Error](err)
 	setCloud := a.command("cloud", "set", "URL", "--key-file", "FILE")
 	reupload := a.command("sync", "--reupload")
+	serves := a.verb != nil && a.verb.Name() == "serve"
+	then := "nothing is lost; " + choose(serves, "sync then continues", "then run it again")
 	for _, h := range []struct {
 		holds bool
 		hint  string
@@ -201,15 +209,14 @@ func (a *app) hintOf(err error) string {
 		{is[*ledger.LockedError](err), lockedHint(err)},
 		{is[*bucket.UnfitError](err), "name a bucket of another store; " + a.command("cloud", "probe", "URL") +
 			" tests one without setting it"},
-		{ofBucket && errors.Is(err, ledger.ErrNoSpace), "make room in the bucket, or raise its quota; " +
-			"nothing is lost, and sync then continues"},
+		{ofBucket && errors.Is(err, ledger.ErrNoSpace), "make room in the bucket, or raise its quota; " + then},
 		{ofBucket && errors.Is(err, fs.ErrPermission),
-			"check the rights in the bucket, of the directory or of the credentials; " +
-				"nothing is lost, and sync then continues"},
+			"check the rights in the bucket, of the directory or of the credentials; " + then},
 		{ofBucket && of.Op == bucket.OpPut && of.Class == bucket.ClassNotFound,
 			"make the bucket, or correct its name in the URL"},
 		{ofBucket && errors.Is(err, ledger.ErrNetwork) && errors.Is(err, fs.ErrNotExist),
-			"if the bucket is on a disk that is not mounted, mount it; nothing is lost, and sync then continues"},
+			"if the bucket is on a disk that is not mounted, mount it; " +
+				"if it was deleted on purpose, make the directory again; " + then},
 		{is[*filetree.RemovalError](err), "if this is intended: --mirror; to only add and change files: --no-delete. " +
 			"Removed files stay in the history"},
 		{damaged("key file"), "the key file is damaged, or is not a key file: replace it by your copy of the key, " +
@@ -223,7 +230,7 @@ func (a *app) hintOf(err error) string {
 		{errors.Is(err, ledger.ErrKeyFilePassphrase), "give the passphrase of the key file in " + passphraseVariable +
 			" or with --passphrase-file"},
 		{errors.Is(err, ledger.ErrWrongKey), "give the key of that bucket with --key-file or in " + passphraseVariable +
-			"; cloud set stores the path of another key file"},
+			", or --plaintext if it is meant to have none; cloud set stores the path of another key file"},
 		{errors.Is(err, ledger.ErrDeleted), a.deletedHint(err)},
 		{errors.Is(err, ledger.ErrCloudRolledBack), "if the bucket is on a disk that is not mounted, mount it; " +
 			"if it was emptied or restored on purpose: " + reupload + "; no local data is lost"},
@@ -236,6 +243,8 @@ func (a *app) hintOf(err error) string {
 		{errors.Is(err, ledger.ErrNoSpace) || errors.Is(err, syscall.ENOSPC), roomHint},
 		{errors.Is(err, ledger.ErrNetwork),
 			"connect and run it again; nothing is lost, and local data can be read and changed meanwhile"},
+		{errors.Is(err, ledger.ErrNeedsFetch) && a.unwritable, "the value is in the cloud only, and this user or disk " +
+			"cannot store it here: run it as the owner, on a disk that can be written"},
 		{errors.Is(err, ledger.ErrNeedsFetch), "the value is in the cloud only; connect and read it again"},
 		{errors.Is(err, syscall.EROFS), "the disk is read-only: verbs that read work; to write, mount it for writing"},
 		{errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENOTDIR), a.fileHint(err)},

@@ -73,7 +73,7 @@ func (a *app) evicted(r admin.EvictReport, o admin.EvictOptions, err error) erro
 func (a *app) evictLine(e *admin.EvictResult, o admin.EvictOptions) {
 	bar := barText(e.Bar)
 	evicted := bar == "" && !o.Values
-	a.outcome(o.DryRun, choose(o.Values, "stripped of values", choose(bar == "", "evicted", "")), object{
+	a.outcome(o.DryRun, choose(bar != "", "", choose(o.Values, "stripped of values", "evicted")), object{
 		"page", nameOf(e.Ledger, e.Name, e.ID), "evicted!", evicted, "bytes", size(e.Bytes), "bar!?", bar, "reason?", plain(e.Reason),
 		"discardsUnsyncedData", e.Discarded,
 	})

@@ -44,6 +44,9 @@ func (a *app) collect(ctx context.Context, repo *ledger.Repository, o admin.Coll
 	for _, c := range pages {
 		a.collected(c, o.DryRun)
 	}
+	if errors.Is(err, ledger.ErrNotFound) && !is[*ledger.PageError](err) { // of the named pages, before any work
+		return withHint(bare(err), "%s", a.fetchHint())
+	}
 	done := len(pages) > 0
 	if compact && ctx.Err() == nil {
 		freed, compactErr := a.compact(ctx, repo, admin.CompactOptions{Pages: o.Pages, DryRun: o.DryRun})

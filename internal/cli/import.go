@@ -122,8 +122,8 @@ func (a *app) importPath(ctx context.Context, f importFlags) error {
 	}
 	return a.page(ctx, f.Page, creates, func(page *ledger.Page) error {
 		r, err := run(page)
-		if err == nil && r.Commit == ledger.FirstCommit() {
-			err = nothingIn(path) // an empty file: the page is not created
+		if err == nil && r.Commit == ledger.FirstCommit() && format == formatTree {
+			err = nothingIn(path) // the page is not created
 		}
 		if err != nil {
 			return err

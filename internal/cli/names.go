@@ -168,7 +168,7 @@ type oneKey []byte
 
 func (k *oneKey) read(a *app, text string) (err error) {
 	if text == "" && !a.hex {
-		return withHint(usagef("the key is empty"), "give a key; with --hex '' is the empty key")
+		return withHint(usagef("the key is empty"), "give a key, or --hex '' for the empty key")
 	}
 	*k, err = a.key(text)
 	return err

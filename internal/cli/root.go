@@ -230,8 +230,12 @@ func (a *app) read(ctx context.Context, fn func(*ledger.Repository) error) error
 	return a.with(ctx, ledger.Options{ReadOnly: true}, fn)
 }
 
-// change calls fn with the repository, opened for writing. The repository must exist.
+// change calls fn with the repository, opened for writing. The repository must exist. With
+// --dry-run it is opened for writing only if fn needs that.
 func (a *app) change(ctx context.Context, fn func(*ledger.Repository) error) error {
+	if f := a.verb.Flags().Lookup("dry-run"); f != nil && f.Value.String() == "true" {
+		return a.fetching(ctx, reads, fn)
+	}
 	return a.with(ctx, ledger.Options{MustExist: true}, fn)
 }
 
@@ -325,11 +329,11 @@ func (a *app) fetching(ctx context.Context, how access, do func(*ledger.Reposito
 		}
 		return do(repo)
 	})
-	switch {
-	case !cloud || err != nil && !errors.Is(err, ledger.ErrNeedsFetch) || err == nil && how != fetches || !a.out.discard():
+	more := cloud && (err == nil && how == fetches || errors.Is(err, ledger.ErrNeedsFetch)) || errors.Is(err, ledger.ErrReadOnly)
+	if !more || !a.out.discard() {
 		return err
 	}
-	err = a.change(ctx, do)
+	err = a.with(ctx, ledger.Options{MustExist: true}, do)
 	if how == fetches && unwritable(err) && a.out.discard() {
 		a.unwritable = true // this user or disk cannot write: read what this device stores
 		return a.read(ctx, do)
@@ -397,13 +401,10 @@ func (a *app) resolve(ctx context.Context, page *ledger.Page, revision string) (
 		return ledger.CommitID{}, withHint(wrong(err), "%s", hint)
 	}
 	id, err := page.Resolve(ctx, revision)
-	if errors.Is(err, ledger.ErrNotFound) || errors.Is(err, ledger.ErrInvalid) {
+	if errors.Is(err, ledger.ErrNotFound) || errors.Is(err, ledger.ErrInvalid) || errors.Is(err, ledger.ErrGone) {
 		return id, withHint(bare(err), "%s", hint)
 	}
-	if err != nil {
-		return id, fmt.Errorf("find revision %s: %w", quoted(revision), err)
-	}
-	return id, nil
+	return id, err // the error names the revision
 }
 
 // pageText is the name of an open page on the command line.

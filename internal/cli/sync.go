@@ -75,7 +75,7 @@ func (a *app) synced(repo *ledger.Repository, before admin.SyncMetrics, pages []
 	up, down, classA, classB := m.Up-before.Up, m.Down-before.Down, m.A-before.A, m.B-before.B
 	if a.json || !a.quiet && (failed < len(pages) || err == nil) {
 		a.show(object{
-			"inSync~", plain("in sync"), "pages", len(pages), "failed", failed, "upBytes", size(up), "downBytes", size(down), "classA!", classA,
+			"inSync~", plain("in sync"), "pages~", len(pages) - failed, "pages!", len(pages), "failed", failed, "upBytes", size(up), "downBytes", size(down), "classA!", classA,
 			"classB!", classB, "requests~", classA + classB, "retries", m.Retries - before.Retries,
 		})
 	}

@@ -70,9 +70,9 @@ func (l *Link) Adopt(ctx context.Context, j *Joined) error {
 }
 
 // join joins the bucket of f; see joining.join.
-func (l *Link) join(ctx context.Context, f *file, pass secret.Bytes) (*seal.Keyring, error) {
+func (l *Link) join(ctx context.Context, f *file, pass secret.Bytes, set bool) (*seal.Keyring, error) {
 	j := &joining{openers: l.o.Openers, clock: l.o.Clock, stall: l.o.Stall, file: f, pass: pass}
-	return j.join(ctx, true)
+	return j.join(ctx, set)
 }
 
 // joining is an attempt to join a bucket.

@@ -25,7 +25,7 @@ func (l *Link) Rejoin(ctx context.Context) error {
 	}
 	pass := l.passphrase()
 	next := *f
-	ring, err := l.join(ctx, &next, pass)
+	ring, err := l.join(ctx, &next, pass, true)
 	if err != nil {
 		return err
 	}

@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/ledgerd/ledger/cloudsync"
 	"github.com/ledgerd/ledger/cloudsync/seal"
 	"github.com/ledgerd/ledger/internal/base"
 	"github.com/ledgerd/ledger/internal/layout"
@@ -70,7 +72,12 @@ func (l *Link) setFile(ctx context.Context, f *file, pass secret.Bytes) error {
 	if err := l.checkPlace(f.url); err != nil {
 		return err
 	}
-	ring, err := l.join(ctx, f, pass)
+	old, _ := l.get()
+	moves := old == nil || old.url != f.url // otherwise an empty bucket may be a disk that is not mounted
+	ring, err := l.join(ctx, f, pass, moves)
+	if !moves && errors.Is(err, base.ErrNotFound) {
+		err = l.OfBucket(cloudsync.ErrBucketWiped)
+	}
 	if err != nil {
 		return err
 	}
