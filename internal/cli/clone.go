@@ -44,6 +44,7 @@ func (a *app) clone(ctx context.Context, f cloneFlags) error {
 
 // cloneHint adds a hint to the errors that a wrong bucket causes.
 func (a *app) cloneHint(err error) error {
+	err = hintFor(err, ledger.ErrConflict, "name another directory with --dir")
 	err = hintFor(err, ledger.ErrCloudReplaced, "use the URL and the id that %s key show prints on another device; "+
 		"this may be another bucket with the same key", a.process.Program)
 	return hintFor(err, ledger.ErrNotFound, "use the URL that %s key show prints on a device that has synced, "+

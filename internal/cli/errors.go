@@ -243,8 +243,8 @@ func (a *app) hintOf(err error) string {
 		{errors.Is(err, ledger.ErrNoSpace) || errors.Is(err, syscall.ENOSPC), roomHint},
 		{errors.Is(err, ledger.ErrNetwork),
 			"connect and run it again; nothing is lost, and local data can be read and changed meanwhile"},
-		{errors.Is(err, ledger.ErrNeedsFetch) && a.unwritable, "the value is in the cloud only, and this user or disk " +
-			"cannot store it here: run it as the owner, on a disk that can be written"},
+		{errors.Is(err, ledger.ErrNeedsFetch) && a.unwritable, "the value is in the cloud only, and cannot be stored here: " +
+			"run it as the owner, on a disk that can be written"},
 		{errors.Is(err, ledger.ErrNeedsFetch), "the value is in the cloud only; connect and read it again"},
 		{errors.Is(err, syscall.EROFS), "the disk is read-only: verbs that read work; to write, mount it for writing"},
 		{errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENOTDIR), a.fileHint(err)},

@@ -43,6 +43,10 @@ func (a *app) exportPage(ctx context.Context, f exportFlags) error {
 			return withHint(fmt.Errorf("export to %s: %w", quoted(path), fs.ErrExist), "--overwrite replaces it")
 		}
 	}
+	if info, err := os.Stat(path); format == formatTree && err == nil && !info.IsDir() {
+		return withHint(classedf(ledger.ErrInvalid, "export to %s: it is no directory", quoted(path)),
+			"name a directory that is absent or empty; with --format jsonl --overwrite the file is replaced by JSON lines")
+	}
 	return a.pageAt(ctx, f.Page, fetches, f.At, func(page *ledger.Page, snap *ledger.Snapshot) error {
 		if err := a.hasPrefix(ctx, page, snap, o.Prefix); err != nil {
 			return err

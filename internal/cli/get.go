@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -30,6 +31,11 @@ func (a *app) get(ctx context.Context, f getFlags) error {
 		return usagef("--length is %d, want 0 or more", f.Length)
 	case a.json && f.Output != "":
 		return usagef("--json and --output exclude each other")
+	case f.Output != "":
+		if in, err := inside(a.path(f.Output), a.dir); err != nil || in {
+			return cmp.Or(err, withHint(usagef("get to %s: it belongs to the repository %s itself", quoted(f.Output), quoted(a.dir)),
+				"name a file outside it"))
+		}
 	}
 	return a.pageAt(ctx, f.Page, fetches, f.At, func(page *ledger.Page, snap *ledger.Snapshot) error {
 		entry, err := snap.Stat(ctx, f.Key)
