@@ -46,8 +46,8 @@ var (
 	ErrNoRepository = base.ErrNoRepository
 	// ErrWrongKey reports a missing key, or a key file or passphrase that does not open the cloud.
 	ErrWrongKey = base.ErrWrongKey
-	// ErrKeyFilePassphrase reports that a key file needs a passphrase and none was given. It
-	// matches ErrWrongKey.
+	// ErrKeyFilePassphrase reports that a key file needs a passphrase, and none or another one was
+	// given. It matches ErrWrongKey.
 	ErrKeyFilePassphrase = seal.ErrKeyFilePassphrase
 	// ErrShutOut reports that this device, or the key that it uses, was removed from the cloud's
 	// keyring. The device can read nothing written since, and sends nothing. Local data stays. It

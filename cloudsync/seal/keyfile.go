@@ -28,8 +28,8 @@ const (
 	MaxKeyFileBytes = 512
 )
 
-// ErrKeyFilePassphrase reports a key file under a passphrase when no passphrase is given. It
-// matches ErrWrongKey.
+// ErrKeyFilePassphrase reports a key file under a passphrase when none, or another one, is given.
+// It matches ErrWrongKey.
 var ErrKeyFilePassphrase = fmt.Errorf("the key file is under a passphrase, and none is given: %w", ErrWrongKey)
 
 // FormatKeyFile returns the text of the key file that holds m. ParseKeyFile accepts no other text
@@ -77,7 +77,7 @@ func keyFileAEAD(kdf KDF, passphrase secret.Bytes) (cipher.AEAD, error) {
 
 // ParseKeyFile returns the key in the text of a key file. passphrase is used only for a file under
 // a passphrase. Errors, which never show the text: *base.CorruptError, *base.FormatError,
-// ErrKeyFilePassphrase, ErrWrongKey for another passphrase.
+// ErrKeyFilePassphrase.
 func ParseKeyFile(text []byte, passphrase secret.Bytes) (MasterKey, error) {
 	corrupt := func(got string) (MasterKey, error) {
 		return MasterKey{}, &base.CorruptError{Where: "key file", Got: got}
@@ -128,7 +128,7 @@ func ParseKeyFile(text []byte, passphrase secret.Bytes) (MasterKey, error) {
 	}
 	plain, err := aead.Open(nil, nonce(kindKeyFile, 0), key[kdfBytes:], key[:kdfBytes])
 	if err != nil {
-		return MasterKey{}, fmt.Errorf("open key file: its passphrase is another one: %w", ErrWrongKey)
+		return MasterKey{}, base.WithClass(errors.New("its passphrase is another one: wrong key"), ErrKeyFilePassphrase)
 	}
 	defer clear(plain)
 	return MasterKey{key: secret.New(plain)}, nil
