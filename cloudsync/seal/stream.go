@@ -114,14 +114,14 @@ func (s *Stream) next() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := int(binary.BigEndian.Uint32(head))
+	n := binary.BigEndian.Uint32(head)
 	if n == 0 && s.whole {
 		return nil, s.finish()
 	}
 	if n > 1+MaxBlockBytes {
 		return nil, s.o.label.corrupt(fmt.Sprintf("a block of at most %d bytes", 1+MaxBlockBytes), fmt.Sprint(n), nil)
 	}
-	stored, err := s.take(n)
+	stored, err := s.take(int(n))
 	if err != nil {
 		return nil, err
 	}
