@@ -77,6 +77,68 @@ func parseCommitRow(k, v []byte) (*commit.Commit, error) {
 	return c, nil
 }
 
+// EachCommit calls fn with the durable commits except the first one, in the order of their ids, until
+// fn returns an error. Commits that are made or pruned meanwhile may be among them. fn may use the
+// Store. Errors: that of fn, of ctx, and those of Commit.
+func (s *Store) EachCommit(ctx context.Context, fn func(*commit.Commit) error) error {
+	var pending []*commit.Commit
+	s.mu.RLock()
+	for id, c := range s.over.commits {
+		if _, chained := s.unsettled[id]; !chained && s.over.pruned[id] == nil { // I2
+			pending = append(pending, c)
+		}
+	}
+	s.mu.RUnlock()
+	byID := func(a, b *commit.Commit) int { return a.ID.Compare(b.ID) }
+	slices.SortFunc(pending, byID)
+	for from, more := []byte(nil), true; more; {
+		some, err := s.foldedCommits(from)
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			return err
+		}
+		n := len(pending)
+		if more = len(some) == togetherCommits; more {
+			last := some[len(some)-1]
+			from = append(last.ID[:], 0) // the next possible key
+			n, _ = slices.BinarySearchFunc(pending, last, byID)
+		}
+		some = append(some, pending[:n]...)
+		pending = pending[n:]
+		slices.SortFunc(some, byID)
+		for _, c := range slices.CompactFunc(some, func(a, b *commit.Commit) bool { return a.ID == b.ID }) {
+			if err := fn(c); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// togetherCommits is the number of commits read at once.
+const togetherCommits = 1024
+
+// foldedCommits returns the first commits in the rows that are not pruned, from a key on.
+func (s *Store) foldedCommits(from []byte) (some []*commit.Commit, err error) {
+	err = s.view(func(tx index.Tx) error {
+		some = some[:0]
+		rows := tx.Bucket(bucketCommits).Cursor()
+		for k, v := rows.Seek(from); k != nil && len(some) < togetherCommits; k, v = rows.Next() {
+			c, err := parseCommitRow(k, v)
+			if err != nil {
+				return err
+			}
+			if !s.over.isPruned(c.ID) {
+				some = append(some, c)
+			}
+		}
+		return nil
+	})
+	return some, err
+}
+
 // FindCommits returns the ids of up to limit durable commits that begin with prefix, in order. If
 // half is set, only the upper four bits of the last byte of prefix count.
 func (s *Store) FindCommits(_ context.Context, prefix []byte, half bool, limit int) ([]commit.ID, error) {

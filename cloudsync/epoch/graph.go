@@ -37,17 +37,26 @@ func (g Graph) Set() Set {
 
 // With returns the graph with more nodes. A node whose commit is present adds its ancestors to it.
 func (g Graph) With(nodes ...Node) Graph {
-	out := slices.Clone(g)
-	for _, n := range nodes {
-		i, there := out.Index(n.ID)
-		if there {
-			out[i].Near = out[i].Near.Union(n.Near)
+	more := Graph(slices.Clone(nodes))
+	slices.SortFunc(more, compareNodes)
+	out := make(Graph, 0, len(g)+len(more))
+	for len(g)+len(more) > 0 {
+		from := &g
+		if len(g) == 0 || len(more) > 0 && more[0].ID < g[0].ID {
+			from = &more
+		}
+		n := (*from)[0]
+		*from = (*from)[1:]
+		if last := len(out) - 1; last >= 0 && out[last].ID == n.ID {
+			out[last].Near = out[last].Near.Union(n.Near)
 			continue
 		}
-		out = slices.Insert(out, i, n)
+		out = append(out, n)
 	}
 	return out
 }
+
+func compareNodes(a, b Node) int { return cmp.Compare(a.ID, b.ID) }
 
 // Ancestors returns the commits of the graph from which a given commit descends, and the given
 // commits themselves, where the graph has them.
@@ -104,6 +113,9 @@ func (g Graph) topDown() []int {
 // them do not descend from each other, v is a latest common ancestor of these two: a common
 // ancestor above v would be kept, or have a kept commit above it from which both descend.
 func (g Graph) Closed(keep Set) Set {
+	if len(keep) < 2 || g.Set().Within(keep) {
+		return keep
+	}
 	up := make([]Set, len(g))
 	var added Set
 	for _, i := range g.topDown() {
@@ -141,31 +153,44 @@ func (g Graph) lowest(s Set) Set {
 
 // Reduce returns the graph of the commits in keep, each with its nearest ancestors in keep.
 func (g Graph) Reduce(keep Set) Graph {
-	near := make([]Set, len(g)) // of commits outside keep: the ancestors that their descendants inherit
-	order := g.topDown()
-	slices.Reverse(order)
-	var out Graph
-	for _, i := range order {
-		var inherited Set
-		for _, p := range g[i].Near {
-			if keep.Has(p) {
-				inherited = inherited.Union(Set{p})
-			} else if j, ok := g.Index(p); ok {
-				inherited = inherited.Union(near[j])
-			}
-		}
-		if !slices.Equal(inherited, g[i].Near) {
-			inherited = g.highest(inherited)
-		}
-		if !keep.Has(g[i].ID) {
-			near[i] = inherited
+	var out, others Graph
+	var changed []int // in out: they stand on others
+	kept := keep.ascending()
+	for _, n := range g {
+		if !kept(n.ID) {
+			others = append(others, n)
 			continue
 		}
-		n := g[i]
-		n.Near = inherited
+		if slices.ContainsFunc(n.Near, func(p Commit) bool { return !keep.Has(p) }) {
+			changed = append(changed, len(out))
+		}
 		out = append(out, n)
 	}
-	slices.SortFunc(out, func(a, b Node) int { return cmp.Compare(a.ID, b.ID) })
+	if len(changed) == 0 {
+		return out
+	}
+	above := map[Commit]Set{} // what the descendants of others inherit
+	inherit := func(n *Node) Set {
+		var inherited Set
+		for _, p := range n.Near {
+			if keep.Has(p) {
+				inherited = inherited.Union(Set{p})
+			} else {
+				inherited = inherited.Union(above[p])
+			}
+		}
+		if !slices.Equal(inherited, n.Near) {
+			inherited = g.highest(inherited)
+		}
+		return inherited
+	}
+	slices.SortFunc(others, func(a, b Node) int { return cmp.Compare(a.Generation, b.Generation) })
+	for i := range others {
+		above[others[i].ID] = inherit(&others[i])
+	}
+	for _, i := range changed {
+		out[i].Near = inherit(&out[i])
+	}
 	return out
 }
 

@@ -24,7 +24,7 @@ func (s Set) Union(o Set) Set {
 	if len(o) == 0 {
 		return s
 	}
-	if len(s) == 0 {
+	if len(s) == 0 || slices.Equal(s, o) {
 		return o
 	}
 	out := make(Set, 0, len(s)+len(o))
@@ -42,27 +42,43 @@ func (s Set) Union(o Set) Set {
 }
 
 // Without returns the commits of s that are not in o.
-func (s Set) Without(o Set) Set { return s.where(func(c Commit) bool { return !o.Has(c) }) }
+func (s Set) Without(o Set) Set {
+	return s.where(o.ascending(), false)
+}
 
 // And returns the commits that are in s and in o.
 func (s Set) And(o Set) Set {
 	if len(o) < len(s) {
 		s, o = o, s
 	}
-	return s.where(o.Has)
+	return s.where(o.ascending(), true)
 }
 
-// where returns the commits of s for which keep returns true.
-func (s Set) where(keep func(Commit) bool) (out Set) {
+// where returns the commits of s for which has returns want.
+func (s Set) where(has func(Commit) bool, want bool) (out Set) {
 	for _, c := range s {
-		if keep(c) {
+		if has(c) == want {
 			out = append(out, c)
 		}
 	}
 	return out
 }
 
+// ascending returns Has for calls with ascending commits, which does not search the whole set.
+func (s Set) ascending() (has func(Commit) bool) {
+	return func(c Commit) bool {
+		reach := 1
+		for reach < len(s) && s[reach] < c {
+			reach *= 2
+		}
+		i, ok := slices.BinarySearch(s[:min(reach+1, len(s))], c)
+		s = s[i:]
+		return ok
+	}
+}
+
 // Within reports whether all commits of s are in o.
 func (s Set) Within(o Set) bool {
-	return !slices.ContainsFunc(s, func(c Commit) bool { return !o.Has(c) })
+	has := o.ascending()
+	return !slices.ContainsFunc(s, func(c Commit) bool { return !has(c) })
 }

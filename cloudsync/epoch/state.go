@@ -49,20 +49,28 @@ func (s State) Keep(at Time, erase Set) Set {
 	}
 	if s.Retention == (Retention{}) {
 		keep = keep.Union(alive)
+	} else {
+		keep = keep.Union(s.retained(alive, at))
 	}
-	newest := s.newestFirst(alive, at)
+	return s.Kept.Closed(keep.Without(erase)).Without(erase)
+}
+
+// retained returns those of the given commits that retention names.
+func (s State) retained(of Set, at Time) Set {
+	heads, newest := s.Heads(), s.newestFirst(of, at)
 	var now int64
 	for _, n := range newest {
 		if heads.Has(n.ID) {
 			now = max(now, stamp(n, at))
 		}
 	}
+	var retained []Commit
 	for i, n := range newest {
 		if uint64(i) < s.Retention.Last || s.Retention.Within > 0 && stamp(n, at) >= now-int64(s.Retention.Within) {
-			keep = keep.Union(Set{n.ID})
+			retained = append(retained, n.ID)
 		}
 	}
-	return s.Kept.Closed(keep.Without(erase)).Without(erase)
+	return SetOf(retained...)
 }
 
 // stamp returns the timestamp of n, at most at.

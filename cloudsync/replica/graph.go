@@ -1,11 +1,9 @@
 package replica
 
 import (
-	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
-	"slices"
 
 	"github.com/ledgerd/ledger/cloudsync/epoch"
 	"github.com/ledgerd/ledger/cloudsync/wire"
@@ -66,14 +64,13 @@ func (p *Page) graphOf(ctx context.Context, s *State, received []*commit.Commit)
 	for _, c := range received {
 		add(c)
 	}
-	err := p.eachCommit(ctx, func(c *commit.Commit) error {
+	err := p.o.Store.EachCommit(ctx, func(c *commit.Commit) error {
 		add(c)
 		return nil
 	})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("read the commits: %w", err)
 	}
-	slices.SortFunc(nodes, func(a, b epoch.Node) int { return cmp.Compare(a.ID, b.ID) }) // With is quick then
 	g := epoch.Graph(nil).With(nodes...)
 	// The log may lack a parent that is here: it was given up, or is unsynced. Its children descend
 	// from it all the same.
@@ -83,24 +80,6 @@ func (p *Page) graphOf(ctx context.Context, s *State, received []*commit.Commit)
 		g[i].Near = g[i].Near.Union(of.And(here))
 	}
 	return g, nil
-}
-
-// eachCommit calls fn with the commits of the page except the first one.
-func (p *Page) eachCommit(ctx context.Context, fn func(*commit.Commit) error) error {
-	ids, err := p.o.Store.FindCommits(ctx, nil, false, 1<<31-1)
-	if err != nil {
-		return fmt.Errorf("list the commits: %w", err)
-	}
-	for _, id := range ids {
-		c, err := p.o.Store.Commit(ctx, id)
-		if err == nil && !c.IsFirst() {
-			err = fn(c)
-		}
-		if err != nil {
-			return fmt.Errorf("commit %s: %w", id.Short(), err)
-		}
-	}
-	return nil
 }
 
 // logState returns the commits of the log with a retention: those of a graph that are neither

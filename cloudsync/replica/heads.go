@@ -209,7 +209,7 @@ func (p *Page) snapshotWay(ctx context.Context, h *checkpoint.Header, root objec
 // heldRoots returns the roots of snapshots whose trees are here.
 func (p *Page) heldRoots(ctx context.Context, of map[object.Digest]wire.Snapshot) (map[object.Digest]bool, error) {
 	held := map[object.Digest]bool{}
-	err := p.eachCommit(ctx, func(c *commit.Commit) (err error) {
+	err := p.o.Store.EachCommit(ctx, func(c *commit.Commit) (err error) {
 		if _, ok := of[c.Root]; ok && !held[c.Root] {
 			held[c.Root], err = p.o.Store.TreeHeld(ctx, c)
 		}

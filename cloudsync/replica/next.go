@@ -402,7 +402,7 @@ func (p *Page) resend(ctx context.Context, g *gatherer, outside func(commit.ID) 
 // missing.
 func (p *Page) resendNeeded(ctx context.Context, g *gatherer, outside func(commit.ID) bool) error {
 	var ds []*delta
-	err := p.eachCommit(ctx, func(c *commit.Commit) error {
+	err := p.o.Store.EachCommit(ctx, func(c *commit.Commit) error {
 		ks, err := p.addHeld(ctx, nil, c)
 		if err != nil || len(ks) == 0 || outside(c.ID) {
 			return err
