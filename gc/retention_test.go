@@ -122,7 +122,7 @@ func TestWrongClocks(t *testing.T) {
 
 	g = graph{}
 	old = g.add(t, 100*day, commit.First())
-	future := g.add(t, 40_000*day, old)
+	future := g.add(t, 20_000*day, old)
 	after := g.add(t, 101*day, future)
 	head = g.add(t, 102*day, after)
 	page = gc.Page{History: g, Heads: []*commit.Commit{head}, All: ids(old, future, after, head)}

@@ -400,8 +400,8 @@ func (b *bitset) set(n uint64) bool {
 }
 
 func (b bitset) has(n uint64) bool {
-	i := int(n / 64)
-	return i < len(b) && b[i]&(uint64(1)<<(n%64)) != 0
+	i := n / 64
+	return i < uint64(len(b)) && b[i]&(uint64(1)<<(n%64)) != 0
 }
 
 // away records a piece that is not in the log, unless it was counted for another value. The bucket

@@ -176,7 +176,7 @@ func (d *decoder) single(depth int) Value {
 		return d.text(tag)
 	case '^':
 		n := d.uint32()
-		if d.err == nil && int(n) >= len(d.seen) || d.err == nil && d.seen[n] == nil {
+		if d.err == nil && n >= uint32(len(d.seen)) || d.err == nil && d.seen[n] == nil {
 			d.corrupt("a reference to value %d, which is none", n)
 		}
 		if d.err != nil {
