@@ -46,12 +46,14 @@ type entering struct {
 	// caughtUp says that the page is at the position where a cut was made, so that only runs new to
 	// the page have news. A renewal may lack what this device had given up.
 	caughtUp bool
-	view     epoch.Graph // of the page
-	st       epoch.State // at the beginning of the epoch
-	near     map[epoch.Commit]epoch.Set
-	manifest []wire.Pack
-	index    map[epoch.ID]bool // named packs of the manifest
-	j        epoch.Joined
+	// unchanged says that the history of the log stays as it is. Then view is that of nearby.
+	unchanged bool
+	view      epoch.Graph // of the page
+	st        epoch.State // at the beginning of the epoch
+	near      map[epoch.Commit]epoch.Set
+	manifest  []wire.Pack
+	index     map[epoch.ID]bool // named packs of the manifest
+	j         epoch.Joined
 	// received has the commits of the checkpoint that are not here, parents first.
 	received *spool.Spool
 	w        *wire.Writer                    // to received
@@ -59,23 +61,22 @@ type entering struct {
 }
 
 func (p *Page) enter(ctx context.Context, x *pagelog.Epoch, next epoch.Position) error {
-	view, _, err := p.graph(ctx)
-	if err != nil {
-		return err
-	}
-	s, err := p.begin(ctx) // after view: what the app commits meanwhile does not pass for a part of the log
-	if err != nil {
-		return err
-	}
-	defer s.end()
 	at := p.state.At
-	received := spool.New(p.o.Store.TempDir(), "commits-*", spillBytes)
-	defer received.Close()
 	e := &entering{
-		received: received, w: wire.NewWriter(received, wire.RunOf(wire.Commits)),
-		step: s, x: x, to: next, view: view, index: map[epoch.ID]bool{}, near: map[epoch.Commit]epoch.Set{}, heads: map[epoch.Commit]*commit.Commit{},
-		caughtUp: at.Joined() && x.Kind == epoch.Cut && at.Epoch == x.Parent && at.Number == x.Base && at.Hash == x.BaseHash,
+		x: x, to: next, index: map[epoch.ID]bool{}, near: map[epoch.Commit]epoch.Set{}, heads: map[epoch.Commit]*commit.Commit{},
+		caughtUp: at.Joined() && x.Kind == epoch.Cut && at.Epoch == x.Parent && at.Number == x.Base && at.Hash == x.BaseHash && x.Checkpoint != epoch.ID{},
 	}
+	err := e.prepare(ctx, p)
+	if err != nil {
+		return err
+	}
+	if e.step, err = p.begin(ctx); err != nil { // after view: what the app commits meanwhile does not pass for a part of the log
+		return err
+	}
+	defer e.end()
+	e.received = spool.New(p.o.Store.TempDir(), "commits-*", spillBytes)
+	defer e.received.Close()
+	e.w = wire.NewWriter(e.received, wire.RunOf(wire.Commits))
 	for _, read := range []func(context.Context) error{e.read, e.join, e.rescue, e.places, e.trees, e.commits, e.tags, e.settle} {
 		if err := read(ctx); err != nil {
 			return err
@@ -84,34 +85,52 @@ func (p *Page) enter(ctx context.Context, x *pagelog.Epoch, next epoch.Position)
 	return nil
 }
 
+// prepare reads the header of the checkpoint, and the commits of the page.
+func (e *entering) prepare(ctx context.Context, p *Page) (err error) {
+	if e.x.Checkpoint != (epoch.ID{}) {
+		if e.h, err = p.runs.Read(ctx, e.x.Proposal); err != nil {
+			return badObject(p.o.Names.Checkpoint(e.x.ID, e.x.Checkpoint), err)
+		}
+		if e.h.Base.Number != e.x.Base || e.h.Base.Hash != e.x.BaseHash {
+			return bad("it stands for entry %d, and the epoch for entry %d", e.h.Base.Number, e.x.Base)
+		}
+	}
+	more := func(r wire.Run) bool { return r.Kind == wire.GivenUp && !p.hasRun(r) }
+	if e.caughtUp && len(p.state.GiveUp)+len(p.state.Send) == 0 && !slices.ContainsFunc(e.h.Runs, more) {
+		if e.view, err = p.nearby(ctx, e.h.Tags); err != nil {
+			return err
+		}
+	}
+	if e.unchanged = e.view != nil; !e.unchanged {
+		e.view, _, err = p.graph(ctx)
+	}
+	return err
+}
+
 // read reads the checkpoint, the initial state of the epoch.
 func (e *entering) read(ctx context.Context) (err error) {
-	if e.x.Checkpoint == (epoch.ID{}) {
-		e.caughtUp = false
+	if e.h == nil {
 		return nil
-	}
-	name := e.p.o.Names.Checkpoint(e.x.ID, e.x.Checkpoint)
-	if e.h, err = e.p.runs.Read(ctx, e.x.Proposal); err != nil {
-		return badObject(name, err)
-	}
-	if e.h.Base.Number != e.x.Base || e.h.Base.Hash != e.x.BaseHash {
-		return bad("it stands for entry %d, and the epoch for entry %d", e.h.Base.Number, e.x.Base)
 	}
 	for _, read := range []func(context.Context) error{e.readGone, e.readCommits, e.readPacks, e.readMissing} {
 		if err := read(ctx); err != nil {
-			return badObject(name, err)
+			return badObject(e.p.o.Names.Checkpoint(e.x.ID, e.x.Checkpoint), err)
 		}
 	}
 	e.st.Retention = epoch.Retention(e.h.Retention)
 	return nil
 }
 
+// hasRun reports whether the present checkpoint has a run.
+func (p *Page) hasRun(r wire.Run) bool {
+	return p.state.Header != nil && slices.ContainsFunc(p.state.Header.Runs, func(o wire.Run) bool { return o.ID == r.ID })
+}
+
 // runs returns a header with the runs of a kind that have news, and whether these are all.
 func (e *entering) runs(kind wire.RunKind) (h *checkpoint.Header, all bool) {
 	h, all = &checkpoint.Header{}, true
 	for _, r := range e.h.Runs {
-		known := e.caughtUp && e.p.state.Header != nil && slices.ContainsFunc(e.p.state.Header.Runs, func(o wire.Run) bool { return o.ID == r.ID })
-		if r.Kind == kind && known {
+		if r.Kind == kind && e.caughtUp && e.p.hasRun(r) {
 			all = false
 		} else if r.Kind == kind {
 			h.Runs = append(h.Runs, r)
@@ -146,6 +165,13 @@ func (e *entering) readCommits(ctx context.Context) error {
 		}
 		if c.Near != nil {
 			e.near[id] = c.Near
+		}
+		if e.unchanged {
+			there, err := e.inLog(ctx, c.Commit.ID)
+			if err == nil && there == nil {
+				err = bad("commit %s is none of the log", c.Commit.ID)
+			}
+			return err
 		}
 		n := (&State{Near: e.near}).node(c.Commit)
 		if e.caughtUp {
@@ -372,14 +398,16 @@ func (e *entering) settle(ctx context.Context) error {
 	if err := e.sendAgain(ctx); err != nil {
 		return err
 	}
-	if err := e.setNear(ctx); err != nil {
-		return err
-	}
 	n.addGone(e.j.Memory)
 	n.Send = e.j.Send
-	n.Near = e.near
-	if err := e.cover(ctx); err != nil {
-		return err
+	if !e.unchanged {
+		if err := e.setNear(ctx); err != nil {
+			return err
+		}
+		n.Near = e.near
+		if err := e.cover(ctx); err != nil {
+			return err
+		}
 	}
 	n.setHeader(e.h)
 	n.Placed = nil
@@ -395,7 +423,7 @@ func (e *entering) settle(ctx context.Context) error {
 		e.b.Metadata = append(e.b.Metadata, storage.Metadata{Type: storage.MetadataPlaced})
 	}
 	err = e.submit(ctx)
-	e.p.heads.known = false
+	e.p.heads.known = e.p.heads.known && e.unchanged
 	if errors.Is(err, base.ErrInvalid) {
 		return &fault{err: err}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"github.com/ledgerd/ledger/cloudsync/epoch"
 	"github.com/ledgerd/ledger/cloudsync/wire"
@@ -80,6 +81,52 @@ func (p *Page) graphOf(ctx context.Context, s *State, received []*commit.Commit)
 		g[i].Near = g[i].Near.Union(of.And(here))
 	}
 	return g, nil
+}
+
+// nearby returns a graph in place of that of all commits, for an epoch that leaves the history of
+// the log as it is. It has the head of the log, the unsynced commits with their nearest ancestors,
+// and the tagged commits. The head stands directly on the others of the log. It returns nil if the
+// log has several heads.
+func (p *Page) nearby(ctx context.Context, tags []wire.Tag) (epoch.Graph, error) {
+	heads, err := p.HeadsOfLog(ctx)
+	if err != nil || len(heads) != 1 {
+		return nil, err
+	}
+	mine, err := p.o.Store.Unsynced(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list what is unsynced: %w", err)
+	}
+	changed, err := p.o.Store.UnsyncedTags(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list changes of tags: %w", err)
+	}
+	for _, t := range changed {
+		tags = append(slices.Clip(tags), wire.Tag{Commit: t.Commit})
+	}
+	var nodes []epoch.Node
+	var log epoch.Set
+	for _, t := range tags {
+		log = log.Union(epoch.Set{short(t.Commit)})
+	}
+	for _, id := range mine {
+		c, err := p.o.Store.Known(ctx, id)
+		if err != nil {
+			return nil, fmt.Errorf("read unsynced commit: %w", err)
+		}
+		n := p.state.node(c)
+		n.Near = n.Near.Union(parentsOf(c))
+		nodes, log = append(nodes, n), log.Union(n.Near)
+	}
+	top := p.state.node(heads[0])
+	below, err := p.load(ctx, log.Without(setOf(mine)).Without(epoch.SetOf(top.ID, short(commit.First().ID))))
+	if err != nil {
+		return nil, err
+	}
+	top.Near = setOf(idsOf(below))
+	for _, c := range below {
+		nodes = append(nodes, epoch.Node{ID: short(c.ID), Generation: c.Generation, Time: c.Timestamp})
+	}
+	return epoch.Graph(nil).With(append(nodes, top)...), nil
 }
 
 // logState returns the commits of the log with a retention: those of a graph that are neither
