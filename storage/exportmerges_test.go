@@ -46,9 +46,9 @@ func (s *Store) Merges(_ context.Context, a, b commit.ID) ([]commit.ID, error) {
 func (ov *overlay) mergesOf(a, b commit.ID) (ids []commit.ID) {
 	ov.mu.RLock()
 	defer ov.mu.RUnlock()
-	for id, c := range ov.commits {
-		if slices.Equal(c.Parents, []commit.ID{a, b}) {
-			ids = append(ids, id)
+	for _, p := range ov.commits.Items() {
+		if slices.Equal(p.commit.Parents, []commit.ID{a, b}) {
+			ids = append(ids, p.id)
 		}
 	}
 	return ids

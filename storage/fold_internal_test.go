@@ -54,7 +54,7 @@ func TestPendingIsBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.over.mu.RLock()
-		most = max(most, len(s.over.commits))
+		most = max(most, s.over.commits.Len())
 		s.over.mu.RUnlock()
 	}
 	if most > 2*960/48+10 {

@@ -77,110 +77,105 @@ func parseCommitRow(k, v []byte) (*commit.Commit, error) {
 	return c, nil
 }
 
-// EachCommit calls fn with the durable commits except the first one, in the order of their ids, until
-// fn returns an error. Commits that are made or pruned meanwhile may be among them. fn may use the
-// Store. Errors: that of fn, of ctx, and those of Commit.
+// EachCommit calls fn with the durable commits except the first one, in the order of their ids,
+// until fn returns an error. Commits that are made or pruned meanwhile may be among them. fn may
+// use the Store. Errors: that of fn, of ctx, and those of Commit.
 func (s *Store) EachCommit(ctx context.Context, fn func(*commit.Commit) error) error {
-	var pending []*commit.Commit
-	s.mu.RLock()
-	for id, c := range s.over.commits {
-		if _, chained := s.unsettled[id]; !chained && s.over.pruned[id] == nil { // I2
-			pending = append(pending, c)
-		}
-	}
-	s.mu.RUnlock()
-	byID := func(a, b *commit.Commit) int { return a.ID.Compare(b.ID) }
-	slices.SortFunc(pending, byID)
-	for from, more := []byte(nil), true; more; {
-		some, err := s.foldedCommits(from)
+	return s.eachCommit(ctx, nil, togetherCommits, fn)
+}
+
+// togetherCommits is the number of commits read at once.
+const togetherCommits = 1024
+
+// eachCommit is EachCommit from a key on. It reads some commits at once.
+func (s *Store) eachCommit(ctx context.Context, from []byte, some int, fn func(*commit.Commit) error) error {
+	for {
+		cs := s.pendingCommits(from, some) // first: a fold moves them to the rows
+		folded, err := s.foldedCommits(from, some)
 		if err == nil {
 			err = ctx.Err()
 		}
 		if err != nil {
 			return err
 		}
-		n := len(pending)
-		if more = len(some) == togetherCommits; more {
-			last := some[len(some)-1]
-			from = append(last.ID[:], 0) // the next possible key
-			n, _ = slices.BinarySearchFunc(pending, last, byID)
-		}
-		some = append(some, pending[:n]...)
-		pending = pending[n:]
-		slices.SortFunc(some, byID)
-		for _, c := range slices.CompactFunc(some, func(a, b *commit.Commit) bool { return a.ID == b.ID }) {
+		cs = append(cs, folded...)
+		slices.SortFunc(cs, func(a, b *commit.Commit) int { return a.ID.Compare(b.ID) })
+		cs = slices.CompactFunc(cs, func(a, b *commit.Commit) bool { return a.ID == b.ID })
+		cs = cs[:min(len(cs), some)]
+		for _, c := range cs {
 			if err := fn(c); err != nil {
 				return err
 			}
 		}
+		if len(cs) < some {
+			return nil
+		}
+		from = append(bytes.Clone(cs[some-1].ID[:]), 0) // the next possible key
 	}
-	return nil
 }
 
-// togetherCommits is the number of commits read at once.
-const togetherCommits = 1024
+// pendingCommits returns the first durable commits in the overlay that are not pruned, from a key
+// on.
+func (s *Store) pendingCommits(from []byte, some int) (cs []*commit.Commit) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	var first pendingCommit
+	copy(first.id[:], from)
+	s.over.commits.Ascend(first, func(p pendingCommit) bool {
+		_, chained := s.unsettled[p.id]
+		if !chained && s.over.pruned[p.id] == nil && bytes.Compare(p.id[:], from) >= 0 { // I2
+			cs = append(cs, p.commit)
+		}
+		return len(cs) < some
+	})
+	return cs
+}
 
-// foldedCommits returns the first commits in the rows that are not pruned, from a key on.
-func (s *Store) foldedCommits(from []byte) (some []*commit.Commit, err error) {
+// foldedCommits is pendingCommits for the rows.
+func (s *Store) foldedCommits(from []byte, some int) (cs []*commit.Commit, err error) {
 	err = s.view(func(tx index.Tx) error {
-		some = some[:0]
+		cs = cs[:0]
 		rows := tx.Bucket(bucketCommits).Cursor()
-		for k, v := rows.Seek(from); k != nil && len(some) < togetherCommits; k, v = rows.Next() {
+		for k, v := rows.Seek(from); k != nil && len(cs) < some; k, v = rows.Next() {
 			c, err := parseCommitRow(k, v)
 			if err != nil {
 				return err
 			}
 			if !s.over.isPruned(c.ID) {
-				some = append(some, c)
+				cs = append(cs, c)
 			}
 		}
 		return nil
 	})
-	return some, err
+	return cs, err
 }
 
 // FindCommits returns the ids of up to limit durable commits that begin with prefix, in order. If
 // half is set, only the upper four bits of the last byte of prefix count.
-func (s *Store) FindCommits(_ context.Context, prefix []byte, half bool, limit int) ([]commit.ID, error) {
-	found := map[commit.ID]bool{commit.First().ID: true}
-	s.mu.RLock()
-	for id := range s.over.commits {
-		if _, chained := s.unsettled[id]; !chained && s.over.pruned[id] == nil { // I2
-			found[id] = true
-		}
+func (s *Store) FindCommits(ctx context.Context, prefix []byte, half bool, limit int) (ids []commit.ID, err error) {
+	from, last := bytes.Clone(prefix), len(prefix)-1
+	if half = half && last >= 0; half {
+		from[last] &= 0xf0
 	}
-	s.mu.RUnlock()
-	match := func(k []byte) bool {
-		if !half || len(prefix) == 0 {
-			return bytes.HasPrefix(k, prefix)
+	match := func(id commit.ID) bool {
+		if half {
+			return bytes.HasPrefix(id[:], from[:last]) && id[last]&0xf0 == from[last]
 		}
-		last := len(prefix) - 1
-		return bytes.HasPrefix(k, prefix[:last]) && k[last]&0xf0 == prefix[last]&0xf0
+		return bytes.HasPrefix(id[:], from)
 	}
-	err := s.view(func(tx index.Tx) error {
-		c := tx.Bucket(bucketCommits).Cursor()
-		from := bytes.Clone(prefix)
-		if half && len(from) > 0 {
-			from[len(from)-1] &= 0xf0
+	if first := commit.First().ID; match(first) {
+		ids = append(ids, first)
+	}
+	enough := errors.New("enough")
+	err = s.eachCommit(ctx, from, min(limit, togetherCommits-1)+1, func(c *commit.Commit) error {
+		if !match(c.ID) || len(ids) > limit {
+			return enough
 		}
-		n := 0
-		for k, _ := c.Seek(from); k != nil && len(k) == len(commit.ID{}) && match(k) && n < limit; k, _ = c.Next() {
-			if s.over.isPruned(commit.ID(k)) {
-				continue
-			}
-			found[commit.ID(k)] = true
-			n++
-		}
+		ids = append(ids, c.ID)
 		return nil
 	})
-	if err != nil {
+	if err != nil && err != enough {
 		return nil, err
-	}
-	var ids []commit.ID
-	for id := range found {
-		if match(id[:]) {
-			ids = append(ids, id)
-		}
 	}
 	slices.SortFunc(ids, commit.ID.Compare)
 	return ids[:min(len(ids), limit)], nil

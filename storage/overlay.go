@@ -8,23 +8,24 @@ import (
 	"github.com/ledgerd/ledger/commit"
 	"github.com/ledgerd/ledger/object"
 	"github.com/ledgerd/ledger/storage/segment"
+	mapbtree "github.com/tidwall/btree"
 )
 
 // overlay holds what is in the log and not yet in the index: the batches after the index's
 // position, and the group that is being collected or appended. It answers look-ups of pieces,
 // commits and tags.
 type overlay struct {
-	mu      *sync.RWMutex                // Store.mu
-	pieces  map[uint64]*op               // guarded by mu; records that store pieces, by pieceKey
-	commits map[commit.ID]*commit.Commit // guarded by mu; durable and chained ones
-	parents map[commit.ID]int            // guarded by mu; counts commits from other devices with that parent
-	pruned  map[commit.ID]*op            // guarded by mu; records that prune commits
-	touched map[object.Digest][]touch    // guarded by mu; in the order of the log, see touch
-	batches []*pendingBatch              // guarded by mu; durable ones in order of their numbers
-	rows    int                          // guarded by mu; weights of the records in batches
-	bytes   int64                        // guarded by mu; bytes of small records pending in batches
-	folds   uint64                       // guarded by mu; how often drop has been called
-	changes uint64                       // guarded by mu; counts batches that may change which commits are unsynced
+	mu      *sync.RWMutex             // Store.mu
+	pieces  map[uint64]*op            // guarded by mu; records that store pieces, by pieceKey
+	commits *pendingCommits           // guarded by mu; durable and chained ones
+	parents map[commit.ID]int         // guarded by mu; counts commits from other devices with that parent
+	pruned  map[commit.ID]*op         // guarded by mu; records that prune commits
+	touched map[object.Digest][]touch // guarded by mu; in the order of the log, see touch
+	batches []*pendingBatch           // guarded by mu; durable ones in order of their numbers
+	rows    int                       // guarded by mu; weights of the records in batches
+	bytes   int64                     // guarded by mu; bytes of small records pending in batches
+	folds   uint64                    // guarded by mu; how often drop has been called
+	changes uint64                    // guarded by mu; counts batches that may change which commits are unsynced
 }
 
 // pendingBatch is a durable batch that the index does not reflect yet.
@@ -41,10 +42,23 @@ type pendingBatch struct {
 
 func newOverlay(mu *sync.RWMutex) *overlay {
 	return &overlay{
-		mu: mu, pieces: map[uint64]*op{}, commits: map[commit.ID]*commit.Commit{},
+		mu: mu, pieces: map[uint64]*op{}, commits: newPendingCommits(),
 		parents: map[commit.ID]int{},
 		touched: map[object.Digest][]touch{}, pruned: map[commit.ID]*op{},
 	}
+}
+
+// pendingCommits are commits in the order of their ids.
+type pendingCommits = mapbtree.BTreeG[pendingCommit]
+
+type pendingCommit struct {
+	id     commit.ID
+	commit *commit.Commit
+}
+
+func newPendingCommits() *pendingCommits {
+	less := func(a, b pendingCommit) bool { return a.id.Compare(b.id) < 0 }
+	return mapbtree.NewBTreeGOptions(less, mapbtree.Options{NoLocks: true})
 }
 
 // pieceKey is eight random bytes of a digest. A map of whole digests takes 150 bytes for each of
@@ -110,7 +124,8 @@ func (ov *overlay) isPruned(id commit.ID) bool {
 func (ov *overlay) commitOrParent(id commit.ID) (c *commit.Commit, isParent bool) {
 	ov.mu.RLock()
 	defer ov.mu.RUnlock()
-	return ov.commits[id], ov.parents[id] > 0
+	p, _ := ov.commits.Get(pendingCommit{id: id})
+	return p.commit, ov.parents[id] > 0
 }
 
 // showLocked makes the pieces and commits of ops visible.
@@ -122,8 +137,9 @@ func (ov *overlay) showLocked(ops []op) {
 		case o.kind == recCommit:
 			c := o.commit
 			delete(ov.pruned, c.ID)
-			if ov.commits[c.ID] == nil {
-				ov.commits[c.ID] = c
+			p := pendingCommit{c.ID, c}
+			if _, there := ov.commits.Get(p); !there {
+				ov.commits.Set(p)
 				for _, p := range o.foreignParents() {
 					ov.parents[p]++
 				}
@@ -166,8 +182,9 @@ func (ov *overlay) hideLocked(ops []op) {
 		case o.stored():
 			ov.hidePieceLocked(o)
 		case o.kind == recCommit:
-			if c := o.commit; ov.commits[c.ID] == c {
-				delete(ov.commits, c.ID)
+			p := pendingCommit{o.commit.ID, o.commit}
+			if there, _ := ov.commits.Get(p); there == p {
+				ov.commits.Delete(p)
 				for _, p := range o.foreignParents() {
 					if ov.parents[p]--; ov.parents[p] == 0 {
 						delete(ov.parents, p)

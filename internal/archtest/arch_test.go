@@ -44,7 +44,7 @@ var rules = []rule{
 	{"storage/segment", []string{"internal/base", "internal/vfs"}, nil, "batches of records, whatever they mean"},
 	{"internal/boltpage", []string{"internal/base"}, []string{"golang.org/x/sys/unix"}, "the layout of bbolt files, verified before bbolt relies on it"},
 	{"storage/index", []string{"internal/base", "internal/boltpage"}, []string{"go.etcd.io/bbolt", "go.etcd.io/bbolt/errors", "github.com/tidwall/btree"}, "sorted rows, whatever they mean; the only door to bbolt for what is ours"},
-	{"storage", []string{"internal/base", "internal/clock", "internal/limits", "internal/vfs", "internal/turn", "object", "flatbuffers", "split", "btree", "commit", "storage/segment", "storage/index"}, nil, "the page store; it executes what gc, merge and sync decide"},
+	{"storage", []string{"internal/base", "internal/clock", "internal/limits", "internal/vfs", "internal/turn", "object", "flatbuffers", "split", "btree", "commit", "storage/segment", "storage/index"}, []string{"github.com/tidwall/btree"}, "the page store; it executes what gc, merge and sync decide"},
 	{"pageusage", []string{"internal/base", "internal/limits", "internal/vfs", "storage/index"}, nil, "which page was used when"},
 	{"internal/secret", nil, nil, "bytes that do not print"},
 	{"cloudsync/bucket", []string{"internal/base", "internal/clock"}, []string{"golang.org/x/sync/errgroup"}, "what is asked of an object store, and its proofs"},
