@@ -35,6 +35,8 @@ func (s *Store) IsUnsynced(_ context.Context, id commit.ID) (bool, error) {
 type unsyncedCommits struct {
 	found       bool
 	changes     uint64               // the overlay's count of changes at that time
+	indexes     uint64               // the count of indexes at that time
+	upTo        uint64               // the last batch that was considered
 	ids         []commit.ID          // replaced, never changed in place
 	generations map[commit.ID]uint64 // of ids
 }
@@ -47,23 +49,11 @@ func (s *Store) unsynced(ctx context.Context) ([]commit.ID, error) {
 	if last.found && last.changes == changes {
 		return slices.Clone(last.ids), s.viewOnce(func(index.Tx) error { return nil }) // the page may be closed
 	}
+	next := unsyncedCommits{found: true, changes: changes, indexes: s.indexes.Load()}
 	var unsynced map[commit.ID]bool
-	err := s.viewPending(false, ofCommits, func(tx index.Tx, pending []pendingOp) error {
-		unsynced = map[commit.ID]bool{}
-		for k := range rowsOf(tx, bucketUnsynced) {
-			if len(k) != len(commit.ID{}) {
-				return badRow(bucketUnsynced, hex.EncodeToString(k), "bad key")
-			}
-			unsynced[commit.ID(k)] = true
-		}
-		for id, st := range statusesIn(tx, pending) {
-			if st.unsynced {
-				unsynced[id] = true
-			} else {
-				delete(unsynced, id)
-			}
-		}
-		return nil
+	err := s.viewPending(false, ofCommits, func(tx index.Tx, pending []pendingOp) (err error) {
+		unsynced, err = next.find(tx, pending, &last)
+		return err
 	})
 	if err != nil {
 		return nil, err
@@ -89,9 +79,46 @@ func (s *Store) unsynced(ctx context.Context) ([]commit.ID, error) {
 		return cmp.Or(cmp.Compare(generations[a], generations[b]), a.Compare(b))
 	})
 	s.mu.Lock()
-	s.lastUnsynced = unsyncedCommits{true, changes, ids, generations}
+	next.ids, next.generations = ids, generations
+	s.lastUnsynced = next
 	s.mu.Unlock()
 	return slices.Clone(ids), nil
+}
+
+// find finds the commits, and sets upTo. If no batch has been folded that last has not considered,
+// it only looks at later ones.
+func (u *unsyncedCommits) find(tx index.Tx, pending []pendingOp, last *unsyncedCommits) (map[commit.ID]bool, error) {
+	state, err := parseState(tx.Bucket(bucketState).Get(stateKey))
+	if err != nil {
+		return nil, err
+	}
+	unsynced, fresh := map[commit.ID]bool{}, pending
+	if last.found && last.indexes == u.indexes && state.position.Number <= last.upTo {
+		for _, id := range last.ids {
+			unsynced[id] = true
+		}
+		for len(fresh) > 0 && fresh[0].number <= last.upTo {
+			fresh = fresh[1:]
+		}
+	} else {
+		for k := range rowsOf(tx, bucketUnsynced) {
+			if len(k) != len(commit.ID{}) {
+				return nil, badRow(bucketUnsynced, hex.EncodeToString(k), "bad key")
+			}
+			unsynced[commit.ID(k)] = true
+		}
+	}
+	if u.upTo = state.position.Number; len(pending) > 0 {
+		u.upTo = pending[len(pending)-1].number
+	}
+	for id, st := range statusesIn(tx, pending, fresh) {
+		if st.unsynced {
+			unsynced[id] = true
+		} else {
+			delete(unsynced, id)
+		}
+	}
+	return unsynced, nil
 }
 
 // commitStatus is the status of a commit beside its content. The zero value is that of a commit
@@ -164,10 +191,10 @@ func (s *Store) statuses(ids []commit.ID) (of map[commit.ID]commitStatus, err er
 	return of, err
 }
 
-// statusesIn returns the statuses of all commits that pending records name.
-func statusesIn(tx index.Tx, pending []pendingOp) map[commit.ID]commitStatus {
+// statusesIn returns the statuses of all commits that some of the pending records name.
+func statusesIn(tx index.Tx, pending, some []pendingOp) map[commit.ID]commitStatus {
 	of := map[commit.ID]commitStatus{}
-	for _, o := range pending {
+	for _, o := range some {
 		for _, id := range o.named() {
 			of[id] = statusIn(tx, id)
 		}
