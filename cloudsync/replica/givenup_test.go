@@ -191,3 +191,45 @@ func TestTreeOfACommitOnAGivenUpBase(t *testing.T) {
 		t.Errorf("%d keys, want %d", len(got), len(want))
 	}
 }
+
+// TestEnterWithoutGivingUp: a device enters a cut that gives nothing up, with what it has not sent:
+// a commit and a tag on a commit below the head.
+func TestEnterWithoutGivingUp(t *testing.T) {
+	ctx := t.Context()
+	w, a, b := twoInSync(t)
+	old := a.store.NewestHead()
+	w.must(a.store.SetTag(ctx, "theirs", old.ID))
+	for i := range 3 {
+		a.commit(puts{"a": {content: fmt.Append(nil, i)}})
+		w.must(a.sync(ctx))
+	}
+	_, err := b.log.CatchUp(ctx)
+	w.must(err)
+	top := b.store.NewestHead()
+	mine := b.commit(puts{"b": {content: []byte("2")}}, old)
+	w.must(b.store.SetTag(ctx, "mine", old.ID))
+	w.must(a.log.Cut(ctx))
+	_, err = b.log.CatchUp(ctx)
+	w.must(err)
+	if got, want := b.page.Position(), a.page.Position(); got != want {
+		t.Fatalf("position %+v, want %+v", got, want)
+	}
+	unsynced, err := b.store.Unsynced(ctx)
+	w.must(err)
+	tags, err := b.store.Tags(ctx)
+	w.must(err)
+	own, err := b.store.UnsyncedTags(ctx)
+	w.must(err)
+	if len(unsynced) != 1 || unsynced[0] != mine.ID || len(own) != 1 || tags["mine"] != old.ID || tags["theirs"] != old.ID {
+		t.Errorf("unsynced %v, tags %v, unsynced tags %v", unsynced, tags, own)
+	}
+	heads, err := b.page.HeadsOfLog(ctx)
+	w.must(err)
+	if len(heads) != 1 || heads[0].ID != top.ID || len(b.store.Heads()) != 2 {
+		t.Errorf("heads %v, of the log %v", b.store.Heads(), heads)
+	}
+	for _, d := range []*member{b, a, b} {
+		w.must(d.sync(ctx))
+	}
+	w.check()
+}
