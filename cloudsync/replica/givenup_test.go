@@ -225,8 +225,8 @@ func TestEnterWithoutGivingUp(t *testing.T) {
 	}
 	heads, err := b.page.HeadsOfLog(ctx)
 	w.must(err)
-	if len(heads) != 1 || heads[0].ID != top.ID || len(b.store.Heads()) != 2 {
-		t.Errorf("heads %v, of the log %v", b.store.Heads(), heads)
+	if from := b.page.State().From; len(heads) != 1 || heads[0].ID != top.ID || len(from) != 1 || len(b.store.Heads()) != 2 {
+		t.Errorf("heads %v, of the log %v, of the checkpoint %v", b.store.Heads(), heads, from)
 	}
 	for _, d := range []*member{b, a, b} {
 		w.must(d.sync(ctx))
