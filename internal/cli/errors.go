@@ -322,6 +322,9 @@ func (a *app) fileHint(err error) string {
 		return fmt.Sprintf("this user may not %s the directory of the repository: run it as its owner (see ls -ld %s)",
 			choose(path == a.dir, "read", "write in"), shellQuote(a.dir))
 	}
+	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) { // a file that cannot be made
+		file = parent
+	}
 	return "check the permissions of " + file
 }
 

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -11,6 +12,9 @@ import (
 func TestPermissionHints(t *testing.T) {
 	dir := t.TempDir()
 	a := &app{dir: dir}
+	if err := os.WriteFile(filepath.Dir(dir)+"/key", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for path, want := range map[string]string{
 		dir:                            "may not read the directory of the repository: run it as its owner (see ls -ld " + dir + ")",
 		filepath.Join(dir, "lock.pid"): "may not write in the directory of the repository: run it as its owner",
@@ -21,7 +25,9 @@ func TestPermissionHints(t *testing.T) {
 		}
 	}
 	parent := filepath.Dir(dir)
-	if hint := a.hintOf(&fs.PathError{Op: "mkdir", Path: filepath.Join(parent, "new"), Err: fs.ErrPermission}); hint != "check the permissions of "+parent {
-		t.Errorf("of a new directory: %q", hint)
+	for _, op := range []string{"mkdir", "open"} {
+		if hint := a.hintOf(&fs.PathError{Op: op, Path: filepath.Join(parent, "new"), Err: fs.ErrPermission}); hint != "check the permissions of "+parent {
+			t.Errorf("of a new one, %s: %q", op, hint)
+		}
 	}
 }

@@ -49,7 +49,14 @@ func (a *app) statusOf(ctx context.Context, repo *ledger.Repository, set *pageSe
 		})
 	}
 	var bad error
+	said := ""
 	for _, p := range s.Pages {
+		if err := syncErr(p.Sync); err != nil && !a.json {
+			if err.Error() == said { // mostly an error of the bucket
+				p.Sync.UploadErr = errAsAbove
+			}
+			said = err.Error()
+		}
 		a.pageStatus(p, s.Cloud != nil)
 		bad = errors.Join(bad, errorOf(p.PageInfo, p.Err))
 	}
@@ -153,6 +160,9 @@ func syncProgressObject(a cloudsync.Activity, p cloudsync.Progress) object {
 	return when(a == ledger.SyncInProgress, "values", p.Values, "totalValues", p.TotalValues, "bytes", size(p.Bytes),
 		"totalBytes", size(p.TotalBytes))
 }
+
+// errAsAbove stands for the error of the page before.
+var errAsAbove = errors.New("as above")
 
 // syncErr is the error that keeps a page from being in sync, nil for none.
 func syncErr(s ledger.SyncState) error { return cmp.Or(s.UploadErr, s.DownloadErr) }
