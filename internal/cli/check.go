@@ -84,6 +84,10 @@ func (a *app) repairHint(o admin.CheckOptions, report *admin.CheckReport) string
 			return "close " + nameOf(p.Ledger, p.Name, p.ID) + " where it is in use, and check again"
 		case p.CloudErr != nil:
 			return a.command("check", "--repair") + ", when the cloud can be reached"
+		case o.Repair && p.Commits == 0 && len(p.Problems) > 0: // not even its log can be read
+			name := nameOf(p.Ledger, p.Name, p.ID)
+			return fmt.Sprintf("only a backup has the page, or the cloud: %s, and then %s",
+				a.command("delete", name, "--discard-unsynced"), a.command("sync", name))
 		}
 	}
 	return choose(o.Repair, "only a backup can have what is gone",
