@@ -37,7 +37,8 @@ type Query struct {
 	Equal, Prefix, From, To []byte
 	// Reverse gives the greatest key first.
 	Reverse bool
-	// Limit is the greatest number of records; 0 means no limit.
+	// Limit is the greatest number of yielded records; 0 means no limit. A record that several of
+	// its keys select counts once for each of them.
 	Limit int
 }
 

@@ -36,7 +36,8 @@ var (
 	ErrNewer = fmt.Errorf("a newer version of the app has written it: %w", ledger.ErrUnsupported)
 )
 
-// Codec encodes and decodes values. Equal values must have equal bytes, on all devices.
+// Codec encodes and decodes values. Equal values must have equal bytes, on all devices. Its methods
+// are called concurrently, also by background merges. Unmarshal must neither change nor retain b.
 type Codec[T any] interface {
 	Marshal(v *T) ([]byte, error)
 	Unmarshal(b []byte, v *T) error
@@ -302,8 +303,8 @@ func (c *Collection[T]) Get(ctx context.Context, id string) (v *T, err error) {
 }
 
 // Put writes a record with its index rows, in a transaction of its own. v is not retained. Errors:
-// ErrUnique; ledger.ErrInvalid for invalid ids and too long keys; those of the codec and of
-// Page.Update.
+// ErrUnique; ledger.ErrInvalid for invalid ids, and for keys that are too long or not made by Key;
+// those of the codec and of Page.Update.
 func (c *Collection[T]) Put(ctx context.Context, id string, v *T) error {
 	_, err := c.page.Update(ctx, func(tx *ledger.Tx) error { return c.In(tx).Put(ctx, id, v) })
 	return err
