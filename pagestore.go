@@ -59,6 +59,9 @@ func (r *Repository) storageOptions(key pageKey) storage.Options {
 		FS: r.fs, Dir: r.disk.PageDir(key), Page: key.ID, ReadOnly: r.o.ReadOnly, Cache: r.cache, SegmentBytes: r.o.SegmentBytes,
 		Reserve: r.reserve, Recency: r.recency, Clock: r.clock, Logger: r.o.Logger.With("ledger", key.Ledger, "page", PageID(key.ID).String()),
 	}
+	if key.ID == ([16]byte{}) { // root pages of all ledgers have this id
+		o.Identity = DerivePageID(key.Ledger, "")
+	}
 	if r.o.InMemory {
 		r.mu.Lock()
 		defer r.mu.Unlock()

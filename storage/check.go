@@ -139,7 +139,7 @@ func (c *checker) record(err error) {
 
 func (c *checker) run() error {
 	s := c.s
-	st, err := initIndex(c.fresh, s.o.Page)
+	st, err := initIndex(c.fresh, s.o.Identity)
 	if err != nil {
 		return err
 	}

@@ -30,7 +30,7 @@ func openOldIndex(o Options) *oldIndex {
 	}
 	x := &oldIndex{db: db, memory: o.MemoryIndex != nil}
 	st, err := readState(db)
-	if err != nil || st == nil || st.page != o.Page || st.position.Number == 0 {
+	if err != nil || st == nil || st.page != o.Identity || st.position.Number == 0 {
 		_ = x.close() // nothing was written
 		return nil
 	}

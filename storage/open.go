@@ -102,7 +102,7 @@ func (s *Store) openIndex() (*segment.Position, error) {
 		var st *state
 		st, err = readState(db)
 		old := errors.Is(err, errOldIndex)
-		if (err == nil || old) && st != nil && st.page != s.o.Page {
+		if (err == nil || old) && st != nil && st.page != s.o.Identity {
 			err, old = badRow(bucketState, "state", "the id of another page"), false
 		}
 		if old && st.position.Number != 0 {
@@ -184,7 +184,7 @@ func (s *Store) beginIndex(reason string) error {
 	}
 	s.index = db
 	s.over.changed() // the rows read before may have been damaged
-	if s.state, err = initIndex(db, s.o.Page); err != nil {
+	if s.state, err = initIndex(db, s.o.Identity); err != nil {
 		return fmt.Errorf("begin page.db: %w", err)
 	}
 	s.recovery.IndexRebuilt = reason

@@ -191,7 +191,7 @@ func (v *salvage) fold(ctx context.Context, useOld bool) error {
 }
 
 func (v *salvage) foldInto(ctx context.Context, db index.DB, useOld bool) error {
-	st, err := initIndex(db, v.o.Page)
+	st, err := initIndex(db, v.o.Identity)
 	if err != nil {
 		return err
 	}

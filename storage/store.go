@@ -25,8 +25,11 @@ type Options struct {
 	// machine's file system, unless MemoryIndex is set.
 	FS  vfs.FS
 	Dir string
-	// Page is the id of the page. It keys the levels of the tree and is compared with the files.
+	// Page is the id of the page in its ledger. It keys the levels of the tree.
 	Page [16]byte
+	// Identity stands in the files, which are refused if they have another; zero: Page. Files of a
+	// page whose id is not unique among all ledgers need one.
+	Identity [16]byte
 	// ReadOnly opens for reading: nothing is written. No writer may have the page open.
 	ReadOnly bool
 	// Cache keeps tree nodes; nil: a cache of its own of DefaultCacheBytes.
@@ -55,6 +58,9 @@ type Options struct {
 func (o Options) withDefaults() Options {
 	if o.FS == nil {
 		o.FS = vfs.OS
+	}
+	if o.Identity == ([16]byte{}) {
+		o.Identity = o.Page
 	}
 	if o.Cache == nil {
 		o.Cache = NewNodeCache(0)
@@ -140,7 +146,7 @@ func Create(_ context.Context, o Options) error {
 }
 
 func (o *Options) segmentOptions() segment.Options {
-	return segment.Options{FS: o.FS, Dir: o.Dir, Page: o.Page, ReadOnly: o.ReadOnly, SegmentBytes: o.SegmentBytes}
+	return segment.Options{FS: o.FS, Dir: o.Dir, Page: o.Identity, ReadOnly: o.ReadOnly, SegmentBytes: o.SegmentBytes}
 }
 
 // Blank reports that neither the log nor the index records an append: the page was never written,

@@ -11,7 +11,7 @@ import (
 )
 
 // formatVersion is the version of the header.
-const formatVersion = 3
+const formatVersion = 4
 
 // encodeHeader returns the header of a segment.
 func encodeHeader(page [16]byte, segment uint32) []byte {
