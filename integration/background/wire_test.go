@@ -60,7 +60,7 @@ func (w wire) ask(ctx context.Context, op bucket.Op, name string) answer {
 	world := w.run.d.w
 	r := &request{run: w.run, op: op, name: name, called: ctx.Value(caller{}) != nil, since: world.now(), answer: make(chan answer, 1)}
 	r.ledger = world.ledgerOf(name)
-	if !world.arrives(r) {
+	if !world.arrives(ctx, r) {
 		return answer{err: errDead}
 	}
 	select {

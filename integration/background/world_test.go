@@ -177,12 +177,13 @@ func (w *world) ledgerOf(name string) string {
 	return ""
 }
 
-// arrives takes a request, unless its process is dead.
-func (w *world) arrives(r *request) bool {
+// arrives takes a request, unless its process is dead. A request whose context has ended is none
+// that the bucket sees: a pause may have ended it on its way.
+func (w *world) arrives(ctx context.Context, r *request) bool {
 	run := r.run
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if run.paused && !r.called && !run.closing() && w.failure == nil {
+	if run.paused && !r.called && !run.closing() && ctx.Err() == nil && w.failure == nil {
 		w.failure = fmt.Errorf("W5: in pause: %v", r)
 	}
 	if run.dead {
