@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"runtime/debug"
 	"runtime/metrics"
 	"sync"
 	"testing"
@@ -39,9 +40,11 @@ func openRoot(t *testing.T, o *ledger.Options) (*ledger.Repository, *ledger.Page
 const heapLimit = 64 << 20
 
 // watchHeap samples the live and dead objects of the heap until it is told to stop, and returns the
-// greatest sum.
+// greatest sum. The collector keeps the memory of the program at heapLimit, if it can: so there are
+// few dead objects, however busy the machine is.
 func watchHeap(t *testing.T) (stop func() uint64) {
 	t.Helper()
+	before := debug.SetMemoryLimit(heapLimit)
 	sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
 	var greatest uint64
 	done := make(chan struct{})
@@ -62,6 +65,7 @@ func watchHeap(t *testing.T) (stop func() uint64) {
 	return func() uint64 {
 		close(done)
 		wg.Wait()
+		debug.SetMemoryLimit(before)
 		return greatest
 	}
 }
