@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"testing"
 	"time"
-
-	"github.com/ledgerd/ledger/commit"
 )
 
 // BenchmarkCut compares cuts after one commit, in a long and in a short history that is kept
@@ -17,29 +15,17 @@ func BenchmarkCut(b *testing.B) {
 		w := newWorld(b)
 		d, o := w.device(), w.device()
 		d.mustSync()
-		change := func(n int) {
-			d.models = map[commit.ID]map[string]val{d.s.NewestHead().ID: {}} // without what is asked nowhere
-			d.commit(edit{fmt.Sprintf("key %d", n%1000): text(noise(uint64(n), 30))})
-		}
-		send := func() {
-			body, err := d.page.Next(b.Context(), d.log.Append)
-			if err == nil {
-				_, err = d.log.Append(b.Context(), body)
-			}
-			if err != nil {
-				b.Fatal(err)
-			}
-		}
+		change := func(n int) { d.change(fmt.Sprintf("key %d", n%1000), n) }
 		for n := range commits {
 			if change(n); n%1000 == 999 {
-				send()
+				d.send()
 			}
 		}
 		d.cut()
 		o.mustSync()
 		for n := range cuts {
 			change(commits + n)
-			send()
+			d.send()
 			o.mustSync()
 			begun := time.Now()
 			d.cut()

@@ -30,6 +30,25 @@ func (d *device) retain(r wire.Retention) {
 	}
 }
 
+// change commits a value of a key. The models of other commits go: nothing compares with them.
+func (d *device) change(key string, n int) {
+	d.t.Helper()
+	d.models = map[commit.ID]map[string]val{d.s.NewestHead().ID: {}}
+	d.commit(edit{key: text(noise(uint64(n), 30))})
+}
+
+// send puts an entry with what is unsynced.
+func (d *device) send() {
+	d.t.Helper()
+	body, err := d.page.Next(d.t.Context(), d.log.Append)
+	if err == nil {
+		_, err = d.log.Append(d.t.Context(), body)
+	}
+	if err != nil {
+		d.t.Fatal(err)
+	}
+}
+
 func (d *device) cut() {
 	d.t.Helper()
 	if err := d.log.Cut(d.t.Context()); err != nil {
@@ -407,15 +426,8 @@ func TestCostOfOneKeyCommits(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	var first int64 // bytes a commit, of the first 10,000
 	for i := 1; i <= commits; i++ {
-		a.models = map[commit.ID]map[string]val{a.s.NewestHead().ID: {}} // without what is asked nowhere
-		a.commit(edit{fmt.Sprintf("key %d", r.IntN(100_000)): text(noise(uint64(i), 30))})
-		body, err := a.page.Next(t.Context(), a.log.Append)
-		if err == nil {
-			_, err = a.log.Append(t.Context(), body)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		a.change(fmt.Sprintf("key %d", r.IntN(100_000)), i)
+		a.send()
 		if i%1024 == 0 {
 			a.cut()
 		}
